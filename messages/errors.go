@@ -1,0 +1,48 @@
+package messages
+
+import "errors"
+
+// Refusals that a client can be told. A part wraps one of them with a text that
+// names the thing and the way out; broker.errorCode turns them into Kafka codes.
+var (
+	ErrUnknownTopicOrPartition = errors.New("unknown topic or partition")
+	ErrUnknownTopicID          = errors.New("unknown topic id")
+	ErrInconsistentTopicID     = errors.New("inconsistent topic id")
+	ErrInvalidTopic            = errors.New("invalid topic")
+	ErrTopicExists             = errors.New("topic already exists")
+	ErrInvalidPartitions       = errors.New("invalid number of partitions")
+	ErrInvalidReplication      = errors.New("invalid replication factor")
+	ErrInvalidAssignment       = errors.New("invalid replica assignment")
+	ErrInvalidConfig           = errors.New("invalid config")
+	ErrInvalidRequest          = errors.New("invalid request")
+	ErrInvalidRegex            = errors.New("invalid regular expression")
+	ErrPolicyViolation         = errors.New("policy violation")
+	ErrUnsupportedVersion      = errors.New("unsupported version")
+	ErrNotController           = errors.New("not the controller")
+	ErrNotCoordinator          = errors.New("not the coordinator")
+	ErrCoordinatorLoading      = errors.New("coordinator is loading")
+	ErrCoordinatorNotAvailable = errors.New("coordinator not available")
+	ErrNotLeader               = errors.New("not the leader")
+	ErrFencedLeaderEpoch       = errors.New("fenced leader epoch")
+	ErrUnknownLeaderEpoch      = errors.New("unknown leader epoch")
+	ErrTimedOut                = errors.New("request timed out")
+	ErrStorage                 = errors.New("storage error")
+	ErrThrottled               = errors.New("throttled")
+
+	// ErrReadOnlyTopic: a write to a mirror topic that isn't STOPPED. Ordinary
+	// clients are told POLICY_VIOLATION (OP-23).
+	ErrReadOnlyTopic        = errors.New("READ_ONLY_TOPIC")
+	ErrInvalidMirrorName    = errors.New("invalid cluster mirror name")
+	ErrMirrorExists         = errors.New("cluster mirror already exists")
+	ErrUnknownMirror        = errors.New("unknown cluster mirror")
+	ErrTopicInMirror        = errors.New("topic is already in a cluster mirror")
+	ErrTopicNotInMirror     = errors.New("topic is in another cluster mirror")
+	ErrAlreadyPaused        = errors.New("mirror topic is already paused")
+	ErrNotPaused            = errors.New("mirror topic is not paused")
+	ErrBeingStopped         = errors.New("mirror topic is being stopped")
+	ErrMirrorNotEmpty       = errors.New("cluster mirror is not empty")
+	ErrInvalidMirrorStates  = errors.New("invalid cluster mirror states")
+	ErrMirrorNotAuthorized  = errors.New("cluster mirror authorization failed")
+	ErrTopicNotAuthorized   = errors.New("topic authorization failed")
+	ErrClusterNotAuthorized = errors.New("cluster authorization failed")
+)

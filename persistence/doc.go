@@ -1,0 +1,12 @@
+// Package persistence keeps partition logs on local disk in Kafka's own
+// formats: segments, offset, time and transaction indexes, producer snapshots,
+// the leader epoch checkpoint and partition.metadata.
+//
+// Its two main types are [Log], the contract of one replica's log, and
+// [Manager], which owns a data folder: it opens, creates, lists and deletes
+// logs, holds the folder's lock, flushes, ages out, and bounds open files. The
+// bytes on disk are the truth; whatever a Log holds in memory is rebuilt from
+// them at open. Logs are changed only by the journal (package cluster), which
+// decides what is valid; this package never assigns offsets, never rewrites a
+// batch that it was given, and never decompresses one.
+package persistence
