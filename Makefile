@@ -1,0 +1,62 @@
+# Kagami. `make run`, `make demo` and `make test` need Go alone; the tests use
+# Java 17, Maven and kcat where they are there and say what they skipped.
+GO       ?= go
+FUZZTIME ?= 10s
+SEED     ?=
+SOURCE   ?= kagami
+LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BIN      := bin
+
+.PHONY: all build run demo test check lint format vet generate fuzz bench sim e2e clean
+
+all: build
+
+build:
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+## run: one node with no configuration: Kafka on :9094, admin on :9644, data in ./data
+run: build
+	$(BIN)/kagami server
+
+## demo: two nodes; mirror, lag, failover, failback, comparison (SOURCE=kafka: real Apache Kafka as the source)
+demo: build
+	$(BIN)/kagami demo --source=$(SOURCE)
+
+## test: all tests. Real-Kafka tests are skipped with a count where Java or Maven are missing
+test:
+	$(GO) test -timeout 40m ./...
+
+## check: what CI runs: format, vet, lint, generated files, tests with the race detector
+check: format vet lint
+	$(GO) test -race -shuffle=on -timeout 60m ./...
+
+format:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+
+lint:
+	$(GO) run $(LINT) run
+
+## generate: wire codecs, protobuf code, docs, diagrams
+generate:
+	$(GO) generate ./...
+
+fuzz:
+	@set -e; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	  for t in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$f/*_test.go | sed 's/func //'); do \
+	    echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) $$f; done; done
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./fetch/... ./persistence/... ./cluster/... ./broker/...
+	KAGAMI_BENCH=1 $(GO) test -count=1 -timeout 60m -v ./test/bench/...
+
+sim:
+	KAGAMI_SIM_SEED=$(SEED) $(GO) test -count=1 ./test/sim/...
+
+e2e:
+	$(GO) test -count=1 -timeout 40m -v ./test/e2e/...
+
+clean:
+	rm -rf $(BIN)
