@@ -1,0 +1,13 @@
+package wire
+
+import "errors"
+
+// Sentinels of the decoders.
+var (
+	// ErrVersion: the version is outside what this build knows.
+	ErrVersion = errors.New("unknown version")
+	// ErrMalformed: the bytes are not what the schema says.
+	ErrMalformed = errors.New("malformed message")
+	// ErrUnknownType: a record type that this build doesn't know.
+	ErrUnknownType = errors.New("unknown record type")
+)
