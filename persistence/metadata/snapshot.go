@@ -1,0 +1,304 @@
+package metadata
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+	"kagami/messages/batch"
+	"kagami/persistence"
+)
+
+// A snapshot is a file beside the log, named like KRaft's:
+//
+//	<offset, 20 digits>-<epoch, 10 digits>.checkpoint
+//
+// offset is the first offset of the log that it does not cover. It holds Kafka
+// batches: a control batch with a SnapshotHeader (control type 3), batches of
+// metadata records, a control batch with a SnapshotFooter (type 4). A file
+// without its footer, or with one wrong CRC, is damaged and never used.
+//
+// Two snapshots are kept, and the log from the older one on: when the newer one
+// turns out to be damaged, the older one and the log give the same image.
+const (
+	snapshotSuffix = ".checkpoint"
+	snapshotKeep   = 2
+
+	controlSnapshotHeader = 3
+	controlSnapshotFooter = 4
+
+	snapshotBatchRecords = 1000
+	snapshotTimeout      = time.Minute
+)
+
+// snapshotter is the applying goroutine's view of snapshots.
+type snapshotter struct {
+	last    int64 // offset of the image in the newest snapshot, -1 if none
+	records int64 // applied since
+	bytes   int64
+	epoch   int32         // leader epoch of the last batch
+	running chan struct{} // closed when the writer has ended; nil if none runs
+}
+
+// wait waits for a writer.
+func (s *snapshotter) wait() {
+	if s.running != nil {
+		<-s.running
+	}
+}
+
+// snapshotIfDue starts a writer when enough was applied and none runs.
+func (s *Store) snapshotIfDue(ctx context.Context) {
+	n, b := s.opts.SnapshotRecords, s.opts.SnapshotBytes
+	due := n > 0 && s.snap.records >= n || b > 0 && s.snap.bytes >= b
+	if !due {
+		return
+	}
+	if s.snap.running != nil {
+		select {
+		case <-s.snap.running:
+		default:
+			return // the next change asks again
+		}
+	}
+	img, epoch := s.Image(), s.snap.epoch
+	s.snap.last, s.snap.records, s.snap.bytes = img.Offset(), 0, 0
+	running := make(chan struct{})
+	s.snap.running = running
+	go func() {
+		defer close(running)
+		ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, errors.New("snapshot took too long"))
+		defer cancel()
+		if err := s.writeSnapshot(ctx, img, epoch); err != nil {
+			s.log.Warn("metadata snapshot not written", zap.Int64(messages.FieldOffset, img.Offset()), zap.Error(err))
+		}
+	}()
+}
+
+// writeSnapshot writes and syncs the file under a temporary name, renames it,
+// and only then lets go of what the older snapshot and the log below it cover.
+func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32) error {
+	name := snapshotName(img.Offset()+1, epoch)
+	path := filepath.Join(s.opts.Dir, name)
+	if err := writeSnapshotFile(path, img, epoch, s.opts.Now()); err != nil {
+		return err
+	}
+	s.log.Info("metadata snapshot written", zap.String("file", name))
+	names, err := listSnapshots(s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	if len(names) < snapshotKeep {
+		return nil
+	}
+	oldest, _, _ := parseSnapshotName(names[snapshotKeep-1])
+	if err := s.opts.Journal.RaiseLogStart(ctx, oldest); err != nil {
+		return fmt.Errorf("raise start of the metadata log to %d: %w", oldest, err)
+	}
+	var errs []error
+	for _, n := range names[snapshotKeep:] {
+		errs = append(errs, os.Remove(filepath.Join(s.opts.Dir, n)))
+	}
+	return errors.Join(errs...)
+}
+
+func writeSnapshotFile(path string, img *Image, epoch int32, nowMillis int64) (err error) {
+	tmp := path + ".part"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("create snapshot: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := errors.Join(encodeSnapshot(w, img, epoch, nowMillis), w.Flush(), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write snapshot %s: %w", tmp, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("rename snapshot: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open folder %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync folder %s: %w", dir, err)
+	}
+	return nil
+}
+
+// encodeSnapshot writes the batches of a snapshot of img.
+func encodeSnapshot(w io.Writer, img *Image, epoch int32, nowMillis int64) error {
+	enc := snapshotEncoder{w: w, epoch: epoch, millis: nowMillis}
+	// SnapshotHeaderRecord v0: version int16, last contained timestamp int64, tags.
+	head := binary.BigEndian.AppendUint64([]byte{0, 0}, uint64(nowMillis))
+	enc.control(controlSnapshotHeader, append(head, 0))
+	img.records(enc.add)
+	enc.flush()
+	enc.control(controlSnapshotFooter, []byte{0, 0, 0}) // version int16, tags
+	return enc.err
+}
+
+// snapshotEncoder gathers records into batches; err sticks.
+type snapshotEncoder struct {
+	w      io.Writer
+	epoch  int32
+	millis int64
+	base   int64
+	values [][]byte
+	err    error
+}
+
+func (e *snapshotEncoder) add(r Record) {
+	if e.values = append(e.values, appendFrame(nil, r)); len(e.values) == snapshotBatchRecords {
+		e.flush()
+	}
+}
+
+func (e *snapshotEncoder) flush() {
+	if len(e.values) > 0 {
+		e.write(rawBatch{base: e.base, epoch: e.epoch, millis: e.millis, values: e.values})
+	}
+	e.values = e.values[:0]
+}
+
+func (e *snapshotEncoder) control(kind byte, value []byte) {
+	e.write(rawBatch{
+		base: e.base, epoch: e.epoch, millis: e.millis, attrs: batch.AttrControl,
+		keys: [][]byte{{0, 0, 0, kind}}, values: [][]byte{value},
+	})
+}
+
+func (e *snapshotEncoder) write(b rawBatch) {
+	if e.err != nil {
+		return
+	}
+	_, e.err = e.w.Write(appendRawBatch(nil, b))
+	e.base += int64(len(b.values))
+}
+
+// loadSnapshot returns the image of the newest good snapshot, the empty image
+// if there is none. Damaged ones are logged and passed over.
+func (s *Store) loadSnapshot() (*Image, error) {
+	names, err := listSnapshots(s.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		img, err := readSnapshotFile(filepath.Join(s.opts.Dir, name))
+		switch {
+		case err == nil:
+			return img, nil
+		case errors.Is(err, persistence.ErrCorrupt), errors.Is(err, ErrBadRecord):
+			s.log.Error("metadata snapshot is damaged, trying an older one", zap.String("file", name), zap.Error(err))
+		default:
+			return nil, fmt.Errorf("load snapshot %s: %w", name, err)
+		}
+	}
+	return EmptyImage(), nil
+}
+
+// readSnapshotFile checks and replays one snapshot.
+func readSnapshotFile(path string) (*Image, error) {
+	offset, _, ok := parseSnapshotName(filepath.Base(path))
+	if !ok {
+		return nil, fmt.Errorf("%w: %s is no snapshot name", persistence.ErrCorrupt, path)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	bld := newBuilder(EmptyImage())
+	var last byte // control type of the last control batch
+	for pos := 0; pos < len(b); {
+		h, err := batch.ParseHeader(b[pos:])
+		if err == nil {
+			err = batch.CheckCRC(b[pos:])
+		}
+		if err != nil {
+			return nil, &persistence.CorruptError{File: path, Pos: int64(pos), Offset: -1, Reason: err.Error()}
+		}
+		raw, err := readRecords(h, b[pos:pos+h.Size()])
+		if err != nil {
+			return nil, &persistence.CorruptError{File: path, Pos: int64(pos), Offset: -1, Reason: err.Error()}
+		}
+		switch {
+		case h.IsControl() && len(raw) == 1 && len(raw[0].key) == 4 && last != controlSnapshotFooter:
+			last = raw[0].key[3]
+		case h.IsControl() || last != controlSnapshotHeader:
+			return nil, &persistence.CorruptError{File: path, Pos: int64(pos), Offset: -1, Reason: "batches out of order"}
+		default:
+			if err := applyRaw(bld, raw); err != nil {
+				return nil, fmt.Errorf("replay snapshot %s: %w", path, err)
+			}
+		}
+		pos += h.Size()
+	}
+	if last != controlSnapshotFooter {
+		return nil, &persistence.CorruptError{File: path, Pos: int64(len(b)), Offset: -1, Reason: "snapshot without its footer"}
+	}
+	return bld.finish(offset - 1).New, nil
+}
+
+func applyRaw(bld *builder, raw []rawRecord) error {
+	records, err := decodeRecords(raw)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := bld.apply(messages.NoOffset, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func snapshotName(offset int64, epoch int32) string {
+	return fmt.Sprintf("%020d-%010d%s", offset, max(epoch, 0), snapshotSuffix)
+}
+
+func parseSnapshotName(name string) (offset int64, epoch int32, ok bool) {
+	base, found := strings.CutSuffix(name, snapshotSuffix)
+	o, e, dash := strings.Cut(base, "-")
+	if !found || !dash || len(o) != 20 || len(e) != 10 {
+		return 0, 0, false
+	}
+	offset, err1 := strconv.ParseInt(o, 10, 64)
+	e32, err2 := strconv.ParseInt(e, 10, 32)
+	return offset, int32(e32), err1 == nil && err2 == nil
+}
+
+// listSnapshots lists the snapshots of a folder, newest first.
+func listSnapshots(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if _, _, ok := parseSnapshotName(e.Name()); ok && e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
+	return names, nil
+}
