@@ -1,0 +1,142 @@
+package broker
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"kagami/messages"
+)
+
+// Faults of a Config.
+var (
+	ErrNoListener    = errors.New("no listener")
+	ErrBadListener   = errors.New("bad listener")
+	ErrBadLimit      = errors.New("bad limit")
+	ErrBadNode       = errors.New("bad node id")
+	ErrNotSupported  = errors.New("not supported")
+	ErrServerClosed  = errors.New("server is closed")
+	errMissingWiring = errors.New("missing dependency")
+)
+
+// Security protocols of listeners, by Kafka's names.
+const (
+	ProtocolPlaintext = "PLAINTEXT"
+	ProtocolSSL       = "SSL"
+)
+
+// Listener is one address that clients connect to.
+type Listener struct {
+	Name     string // unique, e.g. "PLAINTEXT"; Metadata answers with the addresses of the listener asked
+	Protocol string // ProtocolPlaintext or ProtocolSSL; others are refused (fail closed)
+	Address  string // host:port to bind; port 0 = any free one. Host "" = all addresses
+
+	// Socket is used instead of Address when not nil; the server closes it.
+	Socket net.Listener
+	// TLS is required for ProtocolSSL and forbidden for ProtocolPlaintext.
+	TLS *tls.Config
+}
+
+// Config of a Server. The zero value of a limit means its default.
+type Config struct {
+	NodeID    messages.NodeID
+	Listeners []Listener
+
+	RequestBytesMax      int           // largest frame, bytes; default 104857600 (socket.request.max.bytes)
+	SmallRequestBytesMax int           // largest frame of a request other than Produce; default 8388608
+	ConnectionsMax       int           // open connections on all listeners; default 10000
+	ConnectionsPerIPMax  int           // open connections per client address; 0 = no limit
+	IdleTimeout          time.Duration // a connection without a byte read for this long is closed; default 10m (connections.max.idle.ms)
+	WriteTimeout         time.Duration // a client that takes no byte for this long is closed; default 60s
+	FetchBytesMax        int           // largest Fetch response, bytes; default 57671680 (fetch.max.bytes)
+	FetchSessionsMax     int           // incremental fetch sessions kept; default 1000 (max.incremental.fetch.session.cache.slots)
+	FetchSessionMinAge   time.Duration // a session younger than this is evicted only for a bigger one; default 2m
+	FetchWaitMax         time.Duration // upper bound of a client's max wait; default 5m
+
+	// StaticConfigs are the node's own settings by Kafka's names, from its file:
+	// shown by DescribeConfigs, and the base under dynamic broker configs.
+	StaticConfigs map[string]string
+
+	// NoSendfile copies file ranges through memory even on plain TCP.
+	NoSendfile bool
+}
+
+func (c Config) withDefaults() Config {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defTime := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.RequestBytesMax, 100<<20)
+	def(&c.SmallRequestBytesMax, 8<<20)
+	def(&c.ConnectionsMax, 10000)
+	def(&c.FetchBytesMax, 55<<20)
+	def(&c.FetchSessionsMax, 1000)
+	defTime(&c.IdleTimeout, 10*time.Minute)
+	defTime(&c.WriteTimeout, time.Minute)
+	defTime(&c.FetchSessionMinAge, 2*time.Minute)
+	defTime(&c.FetchWaitMax, 5*time.Minute)
+	return c
+}
+
+// Validate reports every fault of c at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.NodeID < 0 {
+		errs = append(errs, fmt.Errorf("%w: %d", ErrBadNode, c.NodeID))
+	}
+	if len(c.Listeners) == 0 {
+		errs = append(errs, ErrNoListener)
+	}
+	names := map[string]bool{}
+	for _, l := range c.Listeners {
+		if l.Name == "" || names[l.Name] {
+			errs = append(errs, fmt.Errorf("%w: name %q is empty or used twice", ErrBadListener, l.Name))
+		}
+		names[l.Name] = true
+		switch {
+		case l.Protocol == ProtocolPlaintext && l.TLS != nil:
+			errs = append(errs, fmt.Errorf("%w: %s is %s but has TLS settings", ErrBadListener, l.Name, l.Protocol))
+		case l.Protocol == ProtocolSSL && l.TLS == nil:
+			errs = append(errs, fmt.Errorf("%w: %s is %s but has no TLS settings", ErrBadListener, l.Name, l.Protocol))
+		case l.Protocol != ProtocolPlaintext && l.Protocol != ProtocolSSL:
+			errs = append(errs, fmt.Errorf("%w: security protocol %q of listener %s", ErrNotSupported, l.Protocol, l.Name))
+		}
+	}
+	for _, limit := range []struct {
+		name  string
+		value int
+	}{
+		{"RequestBytesMax", c.RequestBytesMax},
+		{"SmallRequestBytesMax", c.SmallRequestBytesMax},
+		{"ConnectionsMax", c.ConnectionsMax},
+		{"ConnectionsPerIPMax", c.ConnectionsPerIPMax},
+		{"FetchBytesMax", c.FetchBytesMax},
+		{"FetchSessionsMax", c.FetchSessionsMax},
+	} {
+		if limit.value < 0 {
+			errs = append(errs, fmt.Errorf("%w: %s is %d", ErrBadLimit, limit.name, limit.value))
+		}
+	}
+	for _, limit := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"IdleTimeout", c.IdleTimeout},
+		{"WriteTimeout", c.WriteTimeout},
+		{"FetchSessionMinAge", c.FetchSessionMinAge},
+		{"FetchWaitMax", c.FetchWaitMax},
+	} {
+		if limit.value < 0 {
+			errs = append(errs, fmt.Errorf("%w: %s is %s", ErrBadLimit, limit.name, limit.value))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,154 @@
+package broker
+
+import (
+	"context"
+
+	"kagami/messages"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// Deps is all that the server needs from the rest of the node. Every field must
+// be set, except Authorizer (nil allows everything). All methods may be called
+// by many goroutines at once. Errors wrap a sentinel of package messages or
+// persistence, which errorCode turns into a Kafka code; any other error is told
+// to the client as UNKNOWN_SERVER_ERROR and logged.
+type Deps struct {
+	Partitions Partitions
+	Images     Images
+	Controller Controller
+	Mirrors    Mirrors
+	Bus        Bus
+	Authorizer Authorizer
+}
+
+// Partition is the leader's replica of one partition. cluster.Replica is one.
+type Partition interface {
+	// Log is for reading only; whoever writes goes through the methods below.
+	Log() persistence.Log
+	State() persistence.ReplicaState
+	// AppendClient stores a producer's batches, already checked by the server,
+	// and returns the offsets it gave them. It may change the batches in place.
+	// *persistence.DuplicateError is a success at the offsets it carries.
+	AppendClient(ctx context.Context, batches []byte, opts persistence.ClientAppend) (persistence.AppendInfo, error)
+	// RaiseLogStart is DeleteRecords: durable before it returns.
+	RaiseLogStart(ctx context.Context, offset int64) error
+	// Watch calls f, which doesn't block, after high watermark, log start, leader
+	// epoch, mode or write gate changed, until cancel is called.
+	Watch(f func()) (cancel func())
+}
+
+// Partitions finds the partitions that this node leads.
+type Partitions interface {
+	// Partition wraps ErrNotLeader where this node has no replica that leads, and
+	// ErrUnknownTopicOrPartition where there is no such partition at all. The topic
+	// id, when not zero, must be that of the replica: else ErrUnknownTopicID.
+	Partition(tp messages.TopicPartition, id messages.TopicID) (Partition, error)
+}
+
+// Images gives the newest metadata image that this node has applied.
+// metadata.Store is one.
+type Images interface {
+	Image() *metadata.Image
+	// WaitFor returns when the image's offset is at least offset.
+	WaitFor(ctx context.Context, offset int64) error
+}
+
+// Controller changes metadata, wherever the controller runs.
+type Controller interface {
+	Submit(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome
+}
+
+// Mirrors answers for mirror partitions: those that this node leads (Describe,
+// State), or all of a mirror by asking around (the checks and Recover).
+type Mirrors interface {
+	// Describe lists the partitions of a mirror that this node leads, in any order.
+	// It doesn't block on the network.
+	Describe(ctx context.Context, mirror string) ([]MirrorPartition, error)
+	// State is what this node knows about a partition it leads, StateUnknown if
+	// nothing: only for texts shown to people.
+	State(tp messages.TopicPartition) messages.State
+	// SourceClusterID is the id learned from the mirror's source, "" if not yet.
+	SourceClusterID(mirror string) string
+	// CheckStart is workflows.md "Start" step 3 and the loop check of OP-35. It
+	// returns one error per topic in order (nil = may start), or an error for all.
+	CheckStart(ctx context.Context, mirror string, topics []messages.MirrorTopic) ([]error, error)
+	// CheckDelete is workflows.md "Delete" step 1: nil when every partition of
+	// every topic of the mirror is STOPPED, else wraps ErrInvalidMirrorStates, or
+	// the coordinator's refusal.
+	CheckDelete(ctx context.Context, mirror string) error
+	// Recover is workflows.md "Recover" for topics whose membership has been
+	// checked. One item per topic in order.
+	Recover(ctx context.Context, who messages.Requester, mirror string, topics []string) []messages.Item
+}
+
+// MirrorPartition is one row of DescribeClusterMirrors.
+type MirrorPartition struct {
+	Topic     string
+	Partition int32
+	// Offsets and Lag are -1 without lag data, i.e. without a fetcher.
+	SourceOffset      int64
+	DestinationOffset int64
+	Lag               int64
+	State             messages.PartitionState
+}
+
+// Bus carries the KIP's internal requests as the KIP's own bytes: a request
+// body of version 0 without header goes in, a response body comes back.
+type Bus interface {
+	// ReadMirrorStates and WriteMirrorStates ask the coordinator of a mirror; the
+	// error wraps ErrCoordinatorNotAvailable while __mirror_state doesn't exist.
+	ReadMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error)
+	WriteMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error)
+}
+
+// Operation is an ACL operation, with Kafka's numbers.
+type Operation int8
+
+// The operations that requests ask for.
+const (
+	OpRead            Operation = 3
+	OpWrite           Operation = 4
+	OpCreate          Operation = 5
+	OpDelete          Operation = 6
+	OpAlter           Operation = 7
+	OpDescribe        Operation = 8
+	OpClusterAction   Operation = 9
+	OpDescribeConfigs Operation = 10
+	OpAlterConfigs    Operation = 11
+	OpIdempotentWrite Operation = 12
+)
+
+// ResourceKind is an ACL resource type, with Kafka's numbers.
+type ResourceKind int8
+
+// The resources that requests name.
+const (
+	KindTopic         ResourceKind = 2
+	KindGroup         ResourceKind = 3
+	KindCluster       ResourceKind = 4
+	KindTxn           ResourceKind = 5
+	KindClusterMirror ResourceKind = 8
+)
+
+// Resource is a thing that rights are given on. The cluster's name is
+// ClusterResourceName.
+type Resource struct {
+	Kind ResourceKind
+	Name string
+}
+
+// ClusterResourceName is the name of the only resource of KindCluster.
+const ClusterResourceName = "kafka-cluster"
+
+// Authorizer decides who may do what. Every handler asks it.
+type Authorizer interface {
+	// Allowed must be quick: it is asked per topic of every request.
+	Allowed(who messages.Requester, op Operation, on Resource) bool
+}
+
+// AllowAll is the Authorizer that never refuses.
+type AllowAll struct{}
+
+// Allowed is always true.
+func (AllowAll) Allowed(messages.Requester, Operation, Resource) bool { return true }
