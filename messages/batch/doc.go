@@ -6,9 +6,3 @@
 // bytes unless a function's name says Set, and decompresses only in functions
 // whose name says so.
 package batch
-
-import "errors"
-
-// ErrCorrupt: bytes that are no whole, valid batch. Errors that wrap it say
-// which offset and why.
-var ErrCorrupt = errors.New("corrupt data")
