@@ -1,0 +1,84 @@
+package actors
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+
+	"kagami/internal/clock"
+)
+
+// NewSystem makes the actor system of a node, with its log bridged to log. The
+// caller shuts it down.
+func NewSystem(log *zap.Logger) *actor.ActorSystem {
+	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(zapslog.NewHandler(log.Named("protoactor").Core()))
+	}))
+}
+
+// Delays between restarts of an actor that panicked. protoactor's own strategy
+// restarts at once and gives up at the 11th time in 10 s; an actor here stands
+// for a partition that must come back by itself.
+const (
+	restartDelayFirst = 100 * time.Millisecond
+	restartDelayMax   = 30 * time.Second
+	restartsForgotten = time.Minute // failures older than this don't count
+)
+
+// backoffStrategy restarts a failed child after a growing delay, for ever.
+type backoffStrategy struct{ clock clock.Clock }
+
+var _ actor.SupervisorStrategy = backoffStrategy{}
+
+// HandleFailure is called by the system. While it waits, the child's mailbox is
+// suspended: senders see their deadline.
+func (s backoffStrategy) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, rs *actor.RestartStatistics, _, _ any) {
+	if rs.NumberOfFailures(restartsForgotten) == 0 {
+		rs.Reset()
+	}
+	rs.Fail()
+	s.clock.AfterFunc(restartDelay(rs.FailureCount()), func() { sup.RestartChildren(child) })
+}
+
+func restartDelay(failures int) time.Duration {
+	d := restartDelayFirst
+	for range failures - 1 {
+		if d *= 2; d >= restartDelayMax {
+			return restartDelayMax
+		}
+	}
+	return d
+}
+
+// recovering logs a panic with its stack before supervision sees it: protoactor
+// itself would log the reason only.
+func recovering(log *zap.Logger) actor.ReceiverMiddleware {
+	return func(next actor.ReceiverFunc) actor.ReceiverFunc {
+		return func(c actor.ReceiverContext, env *actor.MessageEnvelope) {
+			defer func() {
+				if reason := recover(); reason != nil {
+					log.Error("actor panicked, it is restarted",
+						zap.String("actor", c.Self().GetId()),
+						zap.String("message", fmt.Sprintf("%T", env.Message)),
+						zap.Any("reason", reason),
+						zap.ByteString("stack", debug.Stack()))
+					panic(reason)
+				}
+			}()
+			next(c, env)
+		}
+	}
+}
+
+// props are the properties that every actor of a node has: an unbounded mailbox
+// (flow control is by credits), a log of panics, and restarts with a backoff.
+func props(c clock.Clock, log *zap.Logger, make actor.Producer) *actor.Props {
+	return actor.PropsFromProducer(make,
+		actor.WithReceiverMiddleware(recovering(log)),
+		actor.WithSupervisor(backoffStrategy{clock: c}))
+}
