@@ -1,0 +1,93 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+	"github.com/twmb/franz-go/plugin/kzap"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// frameBytesMax bounds one response of the source, and with it the largest
+	// batch that can be copied.
+	frameBytesMax = 256 << 20
+	// dialTimeout bounds a dial with its TLS handshake.
+	dialTimeout = 10 * time.Second
+	// fetchVersionMin is the first Fetch version with record batches (magic 2).
+	fetchVersionMin = 4
+	// mirrorKeyFirst and mirrorKeyLast are the KIP's API keys; kgo refuses keys
+	// that are not in its table of versions.
+	mirrorKeyFirst, mirrorKeyLast = 2094, 2106
+)
+
+// clientOptions are the kgo options of one connection of a mirror.
+type clientOptions struct {
+	config   Config
+	clientID string
+	seeds    []string
+	timeout  time.Duration // replica.socket.timeout.ms
+	retries  int           // of a request that isn't sent to one broker
+	log      *zap.Logger
+}
+
+// newClient makes a kgo client that only carries requests of ours: no group, no
+// producing, no retries of its own.
+func newClient(o clientOptions) (*kgo.Client, error) {
+	if o.config.unusable != nil {
+		return nil, o.config.unusable
+	}
+	versions := kversion.Stable()
+	for key := int16(mirrorKeyFirst); key <= mirrorKeyLast; key++ {
+		versions.SetMaxKeyVersion(key, 0)
+	}
+	lowest := &kversion.Versions{}
+	lowest.SetMaxKeyVersion(1, fetchVersionMin)
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(o.seeds...),
+		kgo.ClientID(o.clientID),
+		kgo.SoftwareNameAndVersion("kagami", "1"),
+		kgo.MaxVersions(versions),
+		kgo.MinVersions(lowest),
+		kgo.RequestRetries(o.retries),
+		kgo.RetryTimeout(o.timeout),
+		kgo.RequestTimeoutOverhead(max(o.timeout, time.Second)),
+		kgo.BrokerMaxReadBytes(frameBytesMax),
+		kgo.DisableClientMetrics(),
+		kgo.WithLogger(kzap.New(o.log.WithOptions(zap.AddStacktrace(zapcore.DPanicLevel)), kzap.Level(kgo.LogLevelWarn))),
+		kgo.Dialer(o.config.dial),
+	}
+	switch o.config.Mechanism {
+	case "PLAIN":
+		opts = append(opts, kgo.SASL(plain.Auth{User: o.config.User, Pass: o.config.password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		opts = append(opts, kgo.SASL(scram.Auth{User: o.config.User, Pass: o.config.password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		opts = append(opts, kgo.SASL(scram.Auth{User: o.config.User, Pass: o.config.password}.AsSha512Mechanism()))
+	}
+	return kgo.NewClient(opts...)
+}
+
+// dial opens a connection, with TLS if the mirror says so.
+func (c Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	if c.tls == nil {
+		return dialer.DialContext(ctx, network, address)
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := c.tls.config(host)
+	if err != nil {
+		return nil, err
+	}
+	return (&tls.Dialer{NetDialer: dialer, Config: settings}).DialContext(ctx, network, address)
+}

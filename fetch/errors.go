@@ -1,0 +1,160 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kagami/messages"
+	"kagami/messages/batch"
+)
+
+// Sentinels of this package.
+var (
+	// ErrCorrupt: a whole batch from the source is damaged (OP-39). Errors that
+	// wrap it are a *CorruptError with offset and reason.
+	ErrCorrupt = batch.ErrCorrupt
+	// ErrTopicRecreated: the source has another topic under the same name. Not
+	// retried: an operator must decide (workflows.md "Topic deleted or recreated").
+	ErrTopicRecreated = errors.New("topic was recreated on the source")
+	// ErrEpochAboveSource: a batch is newer than the source leader epoch we know.
+	ErrEpochAboveSource = errors.New("batch epoch is above the known source leader epoch")
+	// ErrSourceBehind: the source's log ends below ours and nothing explains it.
+	ErrSourceBehind = errors.New("source log ends below the copy")
+	// ErrSourceRange: the source refuses an offset that its own log contains.
+	ErrSourceRange = errors.New("source refuses an offset within its own range")
+	// ErrUnsupported: the source doesn't know the request.
+	ErrUnsupported = errors.New("not supported by the source")
+	// ErrMirrorLoop: the topic is mirrored on the source as well, or the source is
+	// this cluster (OP-35). Not retried.
+	ErrMirrorLoop = errors.New("mirror loop")
+	// ErrClosed: the worker or source was closed.
+	ErrClosed = errors.New("closed")
+	// ErrNotHere: the partition isn't with this worker.
+	ErrNotHere = errors.New("partition is not with this worker")
+)
+
+// CorruptError is damage in one batch of a source partition.
+type CorruptError struct {
+	TopicPartition messages.TopicPartition
+	Offset         int64 // base offset of the damaged batch, or the offset asked for
+	Reason         string
+}
+
+// Error names the partition, the offset and what is wrong.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("corrupt batch of %s at offset %d: %s", e.TopicPartition, e.Offset, e.Reason)
+}
+
+// Unwrap makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Unwrap() error { return ErrCorrupt }
+
+// CodeError is an error code in an answer of the source.
+type CodeError struct {
+	Request string // name of the request, "Fetch" for instance
+	Code    int16
+	Text    string // the source's own message, may be empty
+}
+
+// Error is the request, Kafka's name for the code, and the source's text.
+func (e *CodeError) Error() string {
+	name := "code"
+	if err := kerr.TypedErrorForCode(e.Code); err != nil {
+		name = err.Message
+	}
+	if e.Text != "" {
+		return fmt.Sprintf("%s answered by the source with %s (%d): %s", e.Request, name, e.Code, e.Text)
+	}
+	return fmt.Sprintf("%s answered by the source with %s (%d)", e.Request, name, e.Code)
+}
+
+// Is makes errors.Is(err, kerr.X) work without text compares.
+func (e *CodeError) Is(target error) bool {
+	k, ok := errors.AsType[*kerr.Error](target)
+	return ok && k.Code == e.Code
+}
+
+func codeError(request string, code int16, text *string) error {
+	if code == 0 {
+		return nil
+	}
+	e := &CodeError{Request: request, Code: code}
+	if text != nil {
+		e.Text = *text
+	}
+	return e
+}
+
+// Retriable reports whether trying the same again may help without anybody
+// changing a setting or a topic. It is the only classifier of this package.
+func Retriable(err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case errors.Is(err, ErrTopicRecreated), errors.Is(err, ErrMirrorLoop):
+		return false // an operator must decide which topic is the right one
+	case errors.Is(err, messages.ErrInvalidConfig):
+		return false // the mirror's settings must change first
+	case errors.Is(err, ErrUnsupported), errors.Is(err, kerr.UnsupportedVersion):
+		return false // a source doesn't learn a request while it runs
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrClosed):
+		return false // we were told to stop
+	}
+	// The rest may pass: connections, authentication (rights and passwords change
+	// on the source), corrupt batches (another replica may have a good one), disk.
+	return true
+}
+
+// IsConnection reports whether err is a lost or refused connection, a timeout,
+// a DNS, TLS or authentication failure: the source wasn't reached at all. A
+// failure of that kind is re-armed when the source answers again (OP-21).
+func IsConnection(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed) {
+		return false
+	}
+	_, isConn := errors.AsType[*ConnectionError](err)
+	return isConn
+}
+
+// ConnectionError: a request didn't get an answer.
+type ConnectionError struct {
+	Address string // host:port of the broker, or the bootstrap list
+	Request string
+	Err     error
+}
+
+// Error names the address as the source advertises it, so that one that can't
+// be reached from here is recognised.
+func (e *ConnectionError) Error() string {
+	return fmt.Sprintf("%s to source %s: %v", e.Request, e.Address, e.Err)
+}
+
+// Unwrap is the network's error.
+func (e *ConnectionError) Unwrap() error { return e.Err }
+
+// Auth reports a failure of authentication or TLS, which is logged as an error
+// because time alone rarely heals it.
+func (e *ConnectionError) Auth() bool {
+	if errors.Is(e.Err, kerr.SaslAuthenticationFailed) || errors.Is(e.Err, kerr.IllegalSaslState) ||
+		errors.Is(e.Err, kerr.UnsupportedSaslMechanism) {
+		return true
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](e.Err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](e.Err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.AlertError](e.Err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](e.Err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*SecretFileError](e.Err)
+	return ok
+}
