@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/plugin/kzap"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"kagami/messages/wire"
 )
 
 const (
@@ -21,11 +23,10 @@ const (
 	frameBytesMax = 256 << 20
 	// dialTimeout bounds a dial with its TLS handshake.
 	dialTimeout = 10 * time.Second
+	// What we call ourselves in ApiVersions (KIP-511).
+	softwareName, softwareVersion = "kagami", "1"
 	// fetchVersionMin is the first Fetch version with record batches (magic 2).
 	fetchVersionMin = 4
-	// mirrorKeyFirst and mirrorKeyLast are the KIP's API keys; kgo refuses keys
-	// that are not in its table of versions.
-	mirrorKeyFirst, mirrorKeyLast = 2094, 2106
 )
 
 // clientOptions are the kgo options of one connection of a mirror.
@@ -45,15 +46,13 @@ func newClient(o clientOptions) (*kgo.Client, error) {
 		return nil, o.config.unusable
 	}
 	versions := kversion.Stable()
-	for key := int16(mirrorKeyFirst); key <= mirrorKeyLast; key++ {
-		versions.SetMaxKeyVersion(key, 0)
-	}
+	wire.RaiseMaxVersions(versions) // kgo refuses keys that its table lacks
 	lowest := &kversion.Versions{}
 	lowest.SetMaxKeyVersion(1, fetchVersionMin)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.seeds...),
 		kgo.ClientID(o.clientID),
-		kgo.SoftwareNameAndVersion("kagami", "1"),
+		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
 		kgo.MaxVersions(versions),
 		kgo.MinVersions(lowest),
 		kgo.RequestRetries(o.retries),

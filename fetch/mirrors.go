@@ -1,0 +1,178 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+	"kagami/messages/wire"
+)
+
+// Mirrors is what the source says about mirrors of its own, merged from all its
+// brokers (KIP-1279, DescribeClusterMirrors).
+type Mirrors struct {
+	// Supported: the source knows the request. Else nothing below is filled.
+	Supported bool
+	Mirrors   map[string]SourceMirror
+}
+
+// SourceMirror is one mirror of the source: its partitions there.
+type SourceMirror struct {
+	Partitions map[messages.TopicPartition]MirroredPartition
+}
+
+// MirroredPartition is the source's view of a partition that it mirrors itself.
+type MirroredPartition struct {
+	State string // state name, StateStopped.String() when writable there
+	LME   int32  // last mirror epoch, NoEpoch if none
+}
+
+// LME is the last mirror epoch of a partition in the named mirror; NoEpoch when
+// the source doesn't know the request, the mirror or the partition (workflows.md
+// "LOG_TRUNCATION in detail", step 2).
+func (m Mirrors) LME(mirror string, tp messages.TopicPartition) int32 {
+	if p, ok := m.Mirrors[mirror].Partitions[tp]; ok {
+		return p.LME
+	}
+	return messages.NoEpoch
+}
+
+// CheckLoop is OP-35: an error that wraps [ErrMirrorLoop] when topic is in a
+// mirror on the source and not STOPPED there in every partition, or when the
+// source is this very cluster. ownID and sourceID may be "" if unknown.
+func (m Mirrors) CheckLoop(topic, ownID, sourceID string) error {
+	if ownID != "" && ownID == sourceID {
+		return fmt.Errorf("%w: the source is this cluster (%s)", ErrMirrorLoop, ownID)
+	}
+	names := make([]string, 0, len(m.Mirrors))
+	for name := range m.Mirrors {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for tp, p := range m.Mirrors[name].Partitions {
+			if tp.Topic == topic && p.State != messages.StateStopped.String() {
+				return fmt.Errorf("%w: topic %s is in mirror %s on the source, partition %d is %s; stop it there first", ErrMirrorLoop, topic, name, tp.Partition, p.State)
+			}
+		}
+	}
+	return nil
+}
+
+// LastMirrorEpochs asks every broker of the source about exactly one mirror.
+// An error means that the answer isn't known, never that there is none: no
+// broker may be left out, else a partition would look unknown and be cut to
+// zero.
+func (s *Source) LastMirrorEpochs(ctx context.Context, mirror string) (Mirrors, error) {
+	return s.mirrors(ctx, []string{mirror})
+}
+
+// AllMirrors asks every broker of the source about all its mirrors, for the loop
+// check.
+func (s *Source) AllMirrors(ctx context.Context) (Mirrors, error) {
+	return s.mirrors(ctx, []string{})
+}
+
+var errMixedSource = errors.New("some brokers of the source know DescribeClusterMirrors and some don't; it is being upgraded")
+
+func (s *Source) mirrors(ctx context.Context, names []string) (Mirrors, error) {
+	out := Mirrors{Mirrors: make(map[string]SourceMirror)}
+	brokers, err := s.Brokers(ctx)
+	if err != nil {
+		return out, err
+	}
+	knowing := 0
+	for _, b := range brokers {
+		known, err := s.mirrorsOf(ctx, b, names, out.Mirrors)
+		if err != nil {
+			return Mirrors{}, err
+		}
+		if known {
+			knowing++
+		}
+	}
+	if knowing > 0 && knowing < len(brokers) {
+		return Mirrors{}, errMixedSource
+	}
+	out.Supported = knowing > 0
+	return out, nil
+}
+
+// mirrorsOf asks one broker and merges its answer. known is false when it
+// doesn't have the request or has the feature off.
+func (s *Source) mirrorsOf(ctx context.Context, b Broker, names []string, into map[string]SourceMirror) (known bool, err error) {
+	broker := s.client.Broker(int(b.ID))
+	if known, err = s.knows(ctx, broker, b, wire.KeyDescribeClusterMirrors); !known || err != nil {
+		return false, err
+	}
+	req := wire.NewDescribeClusterMirrorsRequest()
+	req.MirrorNames = names
+	kresp, err := broker.Request(ctx, req)
+	if err != nil {
+		return false, &ConnectionError{Address: b.Address(), Request: "DescribeClusterMirrors", Err: err}
+	}
+	resp, ok := kresp.(*wire.DescribeClusterMirrorsResponse)
+	if !ok {
+		return false, errors.New("describe cluster mirrors: answer of another kind")
+	}
+	const unsupportedVersion = 35
+	if resp.ErrorCode == unsupportedVersion {
+		return false, nil
+	}
+	if err := codeError("DescribeClusterMirrors", resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return false, err
+	}
+	for _, m := range resp.Mirrors {
+		if m.ErrorCode == wire.CodeUnknownClusterMirror {
+			continue
+		}
+		if err := codeError("DescribeClusterMirrors of "+m.MirrorName, m.ErrorCode, nil); err != nil {
+			return false, err
+		}
+		mergeMirror(into, m)
+	}
+	return true, nil
+}
+
+// mergeMirror keeps the higher epoch where two brokers name the same partition,
+// because its leader moved between the two answers.
+func mergeMirror(into map[string]SourceMirror, m wire.DescribeClusterMirrorsResponseDescribedMirror) {
+	sm, ok := into[m.MirrorName]
+	if !ok {
+		sm = SourceMirror{Partitions: make(map[messages.TopicPartition]MirroredPartition)}
+		into[m.MirrorName] = sm
+	}
+	for _, t := range m.Topics {
+		for _, p := range t.Partitions {
+			tp := messages.TopicPartition{Topic: t.TopicName, Partition: p.PartitionIndex}
+			if was, ok := sm.Partitions[tp]; ok && was.LME > p.LastMirrorEpoch {
+				continue
+			}
+			sm.Partitions[tp] = MirroredPartition{State: p.State, LME: p.LastMirrorEpoch}
+		}
+	}
+}
+
+// knows asks a broker by ApiVersions whether it has a request. kgo's own refusal
+// of a request that a broker lacks has no sentinel, and its text isn't ours.
+func (s *Source) knows(ctx context.Context, broker *kgo.Broker, b Broker, key int16) (bool, error) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	kresp, err := broker.Request(ctx, req)
+	if err != nil {
+		return false, &ConnectionError{Address: b.Address(), Request: "ApiVersions", Err: err}
+	}
+	resp, ok := kresp.(*kmsg.ApiVersionsResponse)
+	if !ok {
+		return false, errors.New("api versions: answer of another kind")
+	}
+	if err := codeError("ApiVersions", resp.ErrorCode, nil); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == key }), nil
+}
