@@ -112,7 +112,7 @@ func (s *Source) mirrorsOf(ctx context.Context, b Broker, names []string, into m
 	}
 	req := wire.NewDescribeClusterMirrorsRequest()
 	req.MirrorNames = names
-	kresp, err := broker.Request(ctx, req)
+	kresp, err := broker.Request(ctx, &req)
 	if err != nil {
 		return false, &ConnectionError{Address: b.Address(), Request: "DescribeClusterMirrors", Err: err}
 	}
