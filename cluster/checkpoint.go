@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+)
+
+// CheckpointFileName is the checkpoint file's name in a data folder.
+const CheckpointFileName = "kagami-journal-checkpoint"
+
+// checkpointCompactBytes: below this size rewriting the file isn't worth it.
+// 16 MiB are about 170,000 records.
+const checkpointCompactBytes = 16 << 20
+
+// Checkpoints is the durable part of the journal state of all partitions in
+// one data folder: an append-only file of small records, last one wins,
+// rewritten when it is mostly old. Durable puts that arrive together share one
+// fsync, and a partition that nothing happens to costs none.
+//
+// All methods may be called from any goroutine. After a failed write or fsync
+// every later put fails (the kernel may have dropped the pages); the way out is
+// a restart.
+type Checkpoints struct {
+	path string
+	log  *zap.Logger
+
+	mu        sync.Mutex
+	file      *os.File
+	size      int64
+	compactAt int64
+	untaken   map[messages.PartitionKey]Checkpoint // read at open, not yet asked for
+	written   uint64                               // records written
+	synced    uint64                               // of them synced
+	syncing   bool
+	syncDone  chan struct{} // closed when the running sync ends
+	failed    error
+	closed    bool
+}
+
+// OpenCheckpoints opens or creates the checkpoint file of a data folder. A torn
+// tail is cut off; a damaged record is skipped and logged (its partition falls
+// back to an older record, or to what its log says). A file of another version
+// wraps ErrDamaged.
+func OpenCheckpoints(folder string, log *zap.Logger) (*Checkpoints, error) {
+	c := &Checkpoints{
+		path:     filepath.Join(folder, CheckpointFileName),
+		log:      log.Named("checkpoints"),
+		untaken:  map[messages.PartitionKey]Checkpoint{},
+		syncDone: make(chan struct{}),
+	}
+	b, err := os.ReadFile(c.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(b) < checkpointHeaderSize:
+		if err := c.rewriteLocked(nil); err != nil {
+			return nil, err
+		}
+		return c, nil
+	case err != nil:
+		return nil, fmt.Errorf("read checkpoint file %s: %w", c.path, err)
+	}
+	live, records, damaged, err := replayCheckpoints(b)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint file %s: %w", c.path, err)
+	}
+	if damaged > 0 {
+		c.log.Warn("skipped damaged checkpoint records", zap.String("file", c.path), zap.Int("damaged", damaged), zap.Int("records", records))
+	}
+	c.untaken = live
+	if damaged > 0 || records > 2*len(live)+64 {
+		err = c.rewriteLocked(live)
+	} else {
+		err = c.reopenLocked()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Take returns what was durable of a partition when the file was opened, once.
+func (c *Checkpoints) Take(key messages.PartitionKey) (Checkpoint, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cp, ok := c.untaken[key]
+	delete(c.untaken, key)
+	return cp, ok
+}
+
+// Forget drops what was read at open and nobody took: partitions that were
+// deleted while this node was down.
+func (c *Checkpoints) Forget() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b []byte
+	for key := range c.untaken {
+		b = appendCheckpointRecord(b, checkpointDelete, Checkpoint{Key: key})
+	}
+	clear(c.untaken)
+	if len(b) == 0 {
+		return nil
+	}
+	return c.writeLocked(b)
+}
+
+// Put writes the checkpoints in order. With durable they are on disk when Put
+// returns; without, a crash of the process loses nothing but power loss may.
+func (c *Checkpoints) Put(durable bool, cps ...Checkpoint) error {
+	b := make([]byte, 0, len(cps)*checkpointRecordSize)
+	for _, cp := range cps {
+		b = appendCheckpointRecord(b, checkpointPut, cp)
+	}
+	return c.commit(b, durable)
+}
+
+// Delete forgets a partition. Not durable on its own: a key is never used
+// again, so a record that comes back does no harm.
+func (c *Checkpoints) Delete(key messages.PartitionKey) error {
+	return c.commit(appendCheckpointRecord(nil, checkpointDelete, Checkpoint{Key: key}), false)
+}
+
+func (c *Checkpoints) commit(b []byte, durable bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.writeLocked(b); err != nil {
+		return err
+	}
+	if !durable {
+		return nil
+	}
+	return c.syncLocked(c.written)
+}
+
+func (c *Checkpoints) writeLocked(b []byte) error {
+	if err := c.usableLocked(); err != nil {
+		return err
+	}
+	if c.size >= c.compactAt && !c.syncing {
+		if err := c.compactLocked(); err != nil {
+			return c.failLocked("compact", err)
+		}
+	}
+	n, err := c.file.Write(b)
+	c.size += int64(n)
+	if err != nil {
+		return c.failLocked("write", err)
+	}
+	c.written++
+	return nil
+}
+
+// syncLocked waits until write number upTo is on disk. The first to come does
+// the fsync for all that were written before it; the lock is free meanwhile.
+func (c *Checkpoints) syncLocked(upTo uint64) error {
+	for c.synced < upTo {
+		if c.failed != nil {
+			return c.failed
+		}
+		if c.syncing {
+			done := c.syncDone
+			c.mu.Unlock()
+			<-done
+			c.mu.Lock()
+			continue
+		}
+		if c.closed {
+			return fmt.Errorf("sync checkpoint file %s: %w", c.path, ErrClosed)
+		}
+		c.syncing = true
+		target, file := c.written, c.file
+		c.mu.Unlock()
+		err := file.Sync()
+		c.mu.Lock()
+		c.syncing = false
+		close(c.syncDone)
+		c.syncDone = make(chan struct{})
+		if err != nil {
+			return c.failLocked("sync", err)
+		}
+		c.synced = max(c.synced, target)
+	}
+	return nil
+}
+
+func (c *Checkpoints) usableLocked() error {
+	if c.failed != nil {
+		return c.failed
+	}
+	if c.closed {
+		return fmt.Errorf("write checkpoint file %s: %w", c.path, ErrClosed)
+	}
+	return nil
+}
+
+func (c *Checkpoints) failLocked(verb string, err error) error {
+	if c.failed == nil {
+		c.failed = fmt.Errorf("%s checkpoint file %s: %w: %w", verb, c.path, messages.ErrStorage, err)
+	}
+	return c.failed
+}
+
+// compactLocked rewrites the file from its own content, so that no copy of all
+// records has to be kept in memory.
+func (c *Checkpoints) compactLocked() error {
+	b, err := os.ReadFile(c.path)
+	if err != nil {
+		return err
+	}
+	live, _, _, err := replayCheckpoints(b)
+	if err != nil {
+		return err
+	}
+	old := c.file
+	if err := c.rewriteLocked(live); err != nil {
+		return err
+	}
+	c.synced = c.written
+	return old.Close()
+}
+
+// rewriteLocked puts a file with just the live records in place of the old one.
+func (c *Checkpoints) rewriteLocked(live map[messages.PartitionKey]Checkpoint) error {
+	b := checkpointHeader()
+	for _, cp := range live {
+		b = appendCheckpointRecord(b, checkpointPut, cp)
+	}
+	tmp := c.path + ".tmp"
+	if err := writeFileSynced(tmp, b); err != nil {
+		return fmt.Errorf("write checkpoint file %s: %w", tmp, err)
+	}
+	if err := os.Rename(tmp, c.path); err != nil {
+		return fmt.Errorf("rename checkpoint file %s: %w", tmp, err)
+	}
+	if err := syncFolder(filepath.Dir(c.path)); err != nil {
+		return fmt.Errorf("sync folder of %s: %w", c.path, err)
+	}
+	return c.reopenLocked()
+}
+
+func (c *Checkpoints) reopenLocked() error {
+	f, err := os.OpenFile(c.path, os.O_RDWR|os.O_APPEND, 0o640)
+	if err != nil {
+		return fmt.Errorf("open checkpoint file %s: %w", c.path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open checkpoint file %s: %w", c.path, err), f.Close())
+	}
+	c.file, c.size = f, info.Size()
+	c.compactAt = max(checkpointCompactBytes, 4*c.size)
+	return nil
+}
+
+// Close syncs and closes the file. It may be called twice.
+func (c *Checkpoints) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	err := c.syncLocked(c.written)
+	c.closed = true
+	return errors.Join(err, c.file.Close())
+}
+
+func writeFileSynced(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(b); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

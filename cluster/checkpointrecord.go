@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"kagami/messages"
+)
+
+// The checkpoint file is a header and records of one size, big-endian:
+//
+//	header   0 "KAGAMICP"   8 version uint32   12 zero uint32
+//	record   0 crc32c uint32 of what follows
+//	         4 kind int8 (1 put, 2 delete)   5 mode int8   6 pending op int8   7 zero
+//	         8 topic id   24 created at int64   32 partition int32
+//	        36 epoch int32   40 node int32   44 zero uint32
+//	        48 sequence   56 generation   64 log start   72 log end
+//	        80 mode offset   88 pending offset   (int64 each)
+//
+// One size means that a damaged record hides no other one.
+const (
+	checkpointMagic      = "KAGAMICP"
+	checkpointVersion    = 1
+	checkpointHeaderSize = 16
+	checkpointRecordSize = 96
+
+	checkpointPut    = 1
+	checkpointDelete = 2
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checkpoint is what is durable of a partition's journal state.
+type Checkpoint struct {
+	Key   messages.PartitionKey
+	State JournalState
+	// Pending is OpTruncate or OpRestartAt when that cut was decided (State is the
+	// state after it) but perhaps not carried out: opening the replica repeats it.
+	// 0 = none.
+	Pending       OpKind
+	PendingOffset int64
+}
+
+func checkpointHeader() []byte {
+	b := make([]byte, checkpointHeaderSize)
+	copy(b, checkpointMagic)
+	binary.BigEndian.PutUint32(b[8:], checkpointVersion)
+	return b
+}
+
+func checkCheckpointHeader(b []byte) error {
+	if len(b) < checkpointHeaderSize || string(b[:8]) != checkpointMagic {
+		return fmt.Errorf("%w: it does not start with %s", ErrDamaged, checkpointMagic)
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v != checkpointVersion {
+		return fmt.Errorf("%w: version %d, this program knows %d", ErrDamaged, v, checkpointVersion)
+	}
+	return nil
+}
+
+func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
+	n := len(dst)
+	dst = append(dst, make([]byte, checkpointRecordSize)...)
+	b := dst[n:]
+	be := binary.BigEndian
+	b[4], b[5], b[6] = kind, byte(c.State.Mode), byte(c.Pending)
+	copy(b[8:], c.Key.TopicID[:])
+	be.PutUint64(b[24:], uint64(c.Key.CreatedAt))
+	be.PutUint32(b[32:], uint32(c.Key.Partition))
+	be.PutUint32(b[36:], uint32(c.State.Epoch))
+	be.PutUint32(b[40:], uint32(c.State.Node))
+	be.PutUint64(b[48:], uint64(c.State.Sequence))
+	be.PutUint64(b[56:], uint64(c.State.Generation))
+	be.PutUint64(b[64:], uint64(c.State.LogStart))
+	be.PutUint64(b[72:], uint64(c.State.LogEnd))
+	be.PutUint64(b[80:], uint64(c.State.ModeOffset))
+	be.PutUint64(b[88:], uint64(c.PendingOffset))
+	be.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
+	return dst
+}
+
+// parseCheckpointRecord reads one record; ok is false if it is damaged.
+func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
+	be := binary.BigEndian
+	if crc32.Checksum(b[4:checkpointRecordSize], castagnoli) != be.Uint32(b) {
+		return 0, c, false
+	}
+	copy(c.Key.TopicID[:], b[8:24])
+	c.Key.CreatedAt = int64(be.Uint64(b[24:]))
+	c.Key.Partition = int32(be.Uint32(b[32:]))
+	c.State = JournalState{
+		Mode:       messages.Mode(b[5]),
+		Epoch:      int32(be.Uint32(b[36:])),
+		Node:       messages.NodeID(be.Uint32(b[40:])),
+		Sequence:   int64(be.Uint64(b[48:])),
+		Generation: int64(be.Uint64(b[56:])),
+		LogStart:   int64(be.Uint64(b[64:])),
+		LogEnd:     int64(be.Uint64(b[72:])),
+		ModeOffset: int64(be.Uint64(b[80:])),
+	}
+	c.Pending = OpKind(b[6])
+	c.PendingOffset = int64(be.Uint64(b[88:]))
+	return b[4], c, b[4] == checkpointPut || b[4] == checkpointDelete
+}
+
+// replayCheckpoints reads the file's content. damaged counts records that fail
+// their CRC, a cut-off last one included. A damaged record may have been the
+// end of a cut that an older record announces; repeating that cut could remove
+// newer data, so everything pending before the damage is dropped.
+func replayCheckpoints(b []byte) (live map[messages.PartitionKey]Checkpoint, records, damaged int, err error) {
+	live = make(map[messages.PartitionKey]Checkpoint)
+	if err := checkCheckpointHeader(b); err != nil {
+		return nil, 0, 0, err
+	}
+	b = b[checkpointHeaderSize:]
+	tail := 0 // damaged records with none intact behind them: an append that didn't finish
+	for ; len(b) >= checkpointRecordSize; b = b[checkpointRecordSize:] {
+		records++
+		kind, c, ok := parseCheckpointRecord(b)
+		if !ok {
+			damaged++
+			tail++
+			continue
+		}
+		if tail > 0 {
+			tail = 0
+			dropPending(live)
+		}
+		if kind == checkpointDelete {
+			delete(live, c.Key)
+		} else {
+			live[c.Key] = c
+		}
+	}
+	if len(b) > 0 {
+		damaged++
+	}
+	return live, records, damaged, nil
+}
+
+func dropPending(live map[messages.PartitionKey]Checkpoint) {
+	for k, c := range live {
+		if c.Pending != 0 {
+			c.Pending, c.PendingOffset = 0, 0
+			live[k] = c
+		}
+	}
+}

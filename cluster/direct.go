@@ -1,0 +1,209 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+	"kagami/persistence"
+)
+
+// journal orders the operations of one partition. Propose returns when op has
+// been decided and, if accepted, applied to this node's log; a refusal is an
+// error that wraps the sentinels named at [Refusal]'s reasons. The caller
+// serialises Propose; State may be called by the same caller only.
+//
+// On one node the order is the order of the calls ([direct]); on several it is
+// a JetStream stream's, and Propose returns when the operation came back.
+type journal interface {
+	Propose(ctx context.Context, op Operation) (Applied, error)
+	State() JournalState
+}
+
+// Applied is what an accepted operation did.
+type Applied struct {
+	State  JournalState // after it
+	Append persistence.AppendInfo
+	Cut    persistence.Cut
+}
+
+// direct is the journal of a cluster of one: a counter, the rules, and the log.
+//
+// What is durable when: before a cut begins, a checkpoint says that it was
+// decided and to where, and after it a second one that it is done, before any
+// append can follow; so a crash in between repeats the cut and nothing else
+// does. Claims and modes are durable before they count, unless they repeat what
+// is durable already: then nothing but the generation is new, and a generation
+// dies with the process that proposed under it. (So a restart of a node with
+// many idle partitions writes nothing.)
+type direct struct {
+	log         persistence.Log
+	checkpoints *Checkpoints
+	key         messages.PartitionKey
+	state       JournalState
+	durable     JournalState // what the checkpoint file says
+	failed      error        // a cut that was decided and couldn't be carried out
+}
+
+// openDirect starts from the checkpoint and compares it with the log. The log
+// wins about what it holds: bytes above the checkpoint's end are appends that
+// came after it, a missing tail is what power loss took.
+func openDirect(log persistence.Log, checkpoints *Checkpoints, key messages.PartitionKey, zl *zap.Logger) (*direct, error) {
+	d := &direct{log: log, checkpoints: checkpoints, key: key, state: newJournalState(), durable: newJournalState()}
+	cp, ok := checkpoints.Take(key)
+	if !ok {
+		d.settle()
+		return d, nil
+	}
+	if !knownMode(cp.State.Mode) {
+		return nil, fmt.Errorf("checkpoint of %s: %w: mode %d", key, ErrDamaged, cp.State.Mode)
+	}
+	d.state, d.durable = cp.State, cp.State
+	if cp.Pending != 0 {
+		cut, err := d.cut(Operation{Kind: cp.Pending, Offset: cp.PendingOffset})
+		if err != nil {
+			return nil, fmt.Errorf("repeat %s of %s at %d: %w", cp.Pending, key, cp.PendingOffset, err)
+		}
+		zl.Info("repeated a cut that a crash interrupted", zap.Stringer("key", key), zap.Stringer("op", cp.Pending),
+			zap.Int64(messages.FieldOffset, cp.PendingOffset), zap.Int64("records", cut.Records))
+		d.settle()
+		return d, d.persist(true)
+	}
+	if end := log.End(); end < cp.State.LogEnd {
+		zl.Warn("log ends below its checkpoint: its unsynced tail is lost", zap.Stringer("key", key),
+			zap.Int64("log_end", end), zap.Int64("checkpoint_end", cp.State.LogEnd))
+	}
+	if start := min(cp.State.LogStart, log.End()); log.LogStart() < start {
+		if err := log.RaiseLogStart(start); err != nil {
+			return nil, fmt.Errorf("raise log start of %s to %d: %w", key, start, err)
+		}
+	}
+	d.settle()
+	return d, nil
+}
+
+// settle takes over what only the log knows for certain.
+func (d *direct) settle() {
+	d.state.LogStart, d.state.LogEnd = d.log.LogStart(), d.log.End()
+	d.state.ModeOffset = min(d.state.ModeOffset, d.state.LogEnd)
+}
+
+// State is the state after the last operation.
+func (d *direct) State() JournalState { return d.state }
+
+// Propose decides and applies op.
+func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
+	if d.failed != nil {
+		return Applied{State: d.state}, d.failed
+	}
+	if err := ctx.Err(); err != nil {
+		return Applied{State: d.state}, context.Cause(ctx)
+	}
+	next, verdict := decide(d.state, d.state.Sequence+1, op)
+	if verdict != Accepted {
+		err := refusalError(verdict, d.state, op)
+		d.state = next
+		return Applied{State: d.state}, err
+	}
+	var done Applied
+	var err error
+	switch op.Kind {
+	case OpAppend:
+		done.Append, err = d.log.Append(op.Batches, persistence.AppendOptions{})
+	case OpRaiseLogStart:
+		err = d.raise(next)
+	case OpTruncate, OpRestartAt:
+		done.Cut, err = d.applyCut(next, op)
+	default: // OpClaim, OpMode, OpBaseline change no bytes
+		err = d.enter(next)
+	}
+	if err != nil {
+		return Applied{State: d.state}, err
+	}
+	d.state = next
+	d.settle()
+	done.State = d.state
+	return done, nil
+}
+
+// raise moves the log start and makes that durable: DeleteRecords promises it.
+func (d *direct) raise(next JournalState) error {
+	if next.LogStart <= d.log.LogStart() {
+		return nil
+	}
+	if err := d.log.RaiseLogStart(next.LogStart); err != nil {
+		return err
+	}
+	return d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next})
+}
+
+// applyCut makes a cut that a crash can't leave half done.
+func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, error) {
+	if op.Kind == OpTruncate && op.Offset >= d.log.End() || op.Kind == OpRestartAt && d.log.LogStart() == op.Offset && d.log.End() == op.Offset {
+		return persistence.Cut{From: d.log.End(), To: d.log.End()}, nil // nothing to remove, nothing to remember
+	}
+	err := d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next, Pending: op.Kind, PendingOffset: op.Offset})
+	if err != nil {
+		return persistence.Cut{}, err
+	}
+	cut, err := d.cut(op)
+	if err == nil {
+		after := next
+		after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
+		if err = d.checkpoints.Put(true, Checkpoint{Key: d.key, State: after}); err == nil {
+			d.durable = after
+			return cut, nil
+		}
+	}
+	// The cut is decided for good: it will be repeated when the replica is opened
+	// again, and until then nothing may be appended behind it.
+	d.failed = fmt.Errorf("%s to %d is not finished: %w", op.Kind, op.Offset, err)
+	return cut, d.failed
+}
+
+func (d *direct) cut(op Operation) (persistence.Cut, error) {
+	if op.Kind == OpRestartAt {
+		return d.log.RestartAt(op.Offset)
+	}
+	return d.log.Truncate(op.Offset)
+}
+
+// enter makes a claim, mode or baseline durable if it says anything new. Bytes
+// below a seal are synced first: what was sealed is what a stop promises.
+func (d *direct) enter(next JournalState) error {
+	same := next.Epoch == d.durable.Epoch && next.Node == d.durable.Node &&
+		next.Mode == d.durable.Mode && next.ModeOffset == d.durable.ModeOffset
+	if same {
+		return nil
+	}
+	if next.Mode == messages.ModeSealed && next.Mode != d.state.Mode && d.log.RecoveryPoint() < d.log.End() {
+		if err := d.log.Flush(); err != nil {
+			return fmt.Errorf("flush before the seal: %w", err)
+		}
+	}
+	if err := d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next}); err != nil {
+		return err
+	}
+	d.durable = next
+	return nil
+}
+
+// persist writes the current state.
+func (d *direct) persist(durable bool) error {
+	if err := d.checkpoints.Put(durable, Checkpoint{Key: d.key, State: d.state}); err != nil {
+		return err
+	}
+	d.durable = d.state
+	return nil
+}
+
+// closing returns the checkpoint that a clean close leaves behind; ok is false
+// when the file says the same already or the state must not be written.
+func (d *direct) closing() (cp Checkpoint, ok bool) {
+	if d.failed != nil || d.state == d.durable {
+		return Checkpoint{}, false
+	}
+	return Checkpoint{Key: d.key, State: d.state}, true
+}

@@ -1,0 +1,385 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+	"kagami/persistence"
+)
+
+// Replica is this node's copy of one partition and the only way to change it.
+//
+// Changes are serialised by the replica and may be asked for from any
+// goroutine; readers use Log and State, which never wait for a writer. A
+// replica of a partition that nothing happens to holds no goroutine, no buffer
+// and, beyond its log, well below 1.5 KB.
+//
+// Errors of all changes: a stale generation, or a replica that isn't led here
+// (never claimed, closed, deleted) wraps messages.ErrNotLeader; a stale epoch
+// messages.ErrFencedLeaderEpoch; a closed gate or a mode that doesn't take the
+// batches messages.ErrReadOnlyTopic; a failing disk persistence.ErrStorage or
+// messages.ErrStorage.
+type Replica struct {
+	key  messages.PartitionKey
+	tp   messages.TopicPartition
+	node messages.NodeID
+	log  persistence.Log
+	zl   *zap.Logger
+
+	mu      sync.Mutex // held for the whole of a change
+	journal *direct
+	closed  bool
+
+	gate     atomic.Uint32
+	watchers atomic.Pointer[[]*watcher]
+	watchMu  sync.Mutex // held to change watchers
+
+	// The published state, a sequence lock: version is odd while it is written.
+	version    atomic.Uint64
+	epoch      atomic.Int32
+	mode       atomic.Int32
+	generation atomic.Int64
+	logStart   atomic.Int64
+	end        atomic.Int64
+}
+
+type watcher struct{ f func() }
+
+// The gate in front of client writes.
+//
+//	forced  the image says that the topic is being mirrored or paused: closed,
+//	        whatever a partition actor believes, for its belief may be older
+//	admit   the partition actor knows STOPPED, or the topic is no mirror topic
+const (
+	gateAdmit  uint32 = 1
+	gateForced uint32 = 2
+)
+
+// ReplicaOptions of OpenReplica; all fields are required.
+type ReplicaOptions struct {
+	Key         messages.PartitionKey
+	Partition   messages.TopicPartition
+	Node        messages.NodeID // this node
+	Log         persistence.Log // owned by the replica from now on
+	Checkpoints *Checkpoints
+	Admit       bool // gate open: true for everything but mirror topics
+	Logger      *zap.Logger
+}
+
+// OpenReplica makes a replica out of a log and its checkpoint; a cut that a
+// crash interrupted is finished here. Nothing can be appended before Claim.
+// [Replicas] does this for topics; the metadata log's owner does it itself.
+func OpenReplica(o ReplicaOptions) (*Replica, error) {
+	j, err := openDirect(o.Log, o.Checkpoints, o.Key, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
+	}
+	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, journal: j, zl: o.Logger}
+	if o.Admit {
+		r.gate.Store(gateAdmit)
+	}
+	r.publishLocked()
+	return r, nil
+}
+
+// Key names this life of the partition.
+func (r *Replica) Key() messages.PartitionKey { return r.key }
+
+// TopicPartition names the partition for people and clients.
+func (r *Replica) TopicPartition() messages.TopicPartition { return r.tp }
+
+// Log is for reading. Whoever writes to it directly breaks the journal.
+func (r *Replica) Log() persistence.Log { return r.log }
+
+// State is a consistent snapshot; it takes no lock. LeaderEpoch is the epoch
+// last claimed by anybody, NoEpoch before the first claim.
+func (r *Replica) State() persistence.ReplicaState {
+	for {
+		v := r.version.Load()
+		s := persistence.ReplicaState{
+			LeaderEpoch: r.epoch.Load(),
+			Generation:  r.generation.Load(),
+			Mode:        messages.Mode(r.mode.Load()),
+			LogStart:    r.logStart.Load(),
+			End:         r.end.Load(),
+		}
+		if v&1 == 1 || r.version.Load() != v {
+			continue // a writer is between a few stores; it never waits there
+		}
+		s.HighWatermark = s.End
+		s.ReadOnly = r.gate.Load() != gateAdmit || s.Mode != messages.ModeWritable
+		return s
+	}
+}
+
+// publishLocked makes the journal's state visible to readers.
+func (r *Replica) publishLocked() {
+	s := r.journal.State()
+	r.version.Add(1)
+	r.epoch.Store(s.Epoch)
+	r.generation.Store(s.Generation)
+	r.mode.Store(int32(s.Mode))
+	r.logStart.Store(s.LogStart)
+	r.end.Store(s.LogEnd)
+	r.version.Add(1)
+}
+
+// propose runs one operation under the lock and publishes what came of it. The
+// caller calls notify after unlocking.
+func (r *Replica) proposeLocked(ctx context.Context, op Operation) (Applied, error) {
+	if r.closed {
+		return Applied{}, fmt.Errorf("%s on %s: replica is closed: %w", op.Kind, r.tp, messages.ErrNotLeader)
+	}
+	done, err := r.journal.Propose(ctx, op)
+	r.publishLocked()
+	if err != nil {
+		return done, fmt.Errorf("%s: %w", r.tp, err)
+	}
+	return done, nil
+}
+
+// change is propose for operations that need nothing else under the lock. An
+// op without generation goes under the current one.
+func (r *Replica) change(ctx context.Context, op Operation) (Applied, error) {
+	r.mu.Lock()
+	op.Generation = r.journal.State().Generation
+	done, err := r.proposeLocked(ctx, op)
+	r.mu.Unlock()
+	if err == nil {
+		r.notify()
+	}
+	return done, err
+}
+
+// Claim takes the partition for this node under a leader epoch; what is still
+// proposed under an older generation fails from here on. An epoch below the
+// claimed one wraps messages.ErrFencedLeaderEpoch. Claiming the epoch that is
+// claimed already starts a new generation and costs no write.
+func (r *Replica) Claim(ctx context.Context, epoch int32) error {
+	_, err := r.change(ctx, Operation{Kind: OpClaim, Epoch: epoch, Node: r.node})
+	return err
+}
+
+// SetMode is durable before it returns. Its result is the offset of the seal
+// for ModeSealed (the log end when the partition was sealed: a repeated seal
+// gives the first one's offset, also after a restart, so that LME is the same
+// however often it is computed), and the log end for the other modes.
+func (r *Replica) SetMode(ctx context.Context, mode messages.Mode) (offset int64, err error) {
+	done, err := r.change(ctx, Operation{Kind: OpMode, Mode: mode})
+	if err != nil {
+		return messages.NoOffset, err
+	}
+	if mode == messages.ModeSealed {
+		return done.State.ModeOffset, nil
+	}
+	return done.State.LogEnd, nil
+}
+
+// Truncate cuts the log to offset, whole batches only, so the new end may be
+// lower; reason goes into the log line. The cut is durable before it returns,
+// and once begun it is finished, after a crash when the replica is opened
+// again. A writable partition wraps ErrWritable: seal it first.
+func (r *Replica) Truncate(ctx context.Context, offset int64, reason string) (persistence.Cut, error) {
+	r.mu.Lock()
+	done, err := r.cutLocked(ctx, OpTruncate, r.wholeBatches(offset), reason)
+	r.mu.Unlock()
+	r.notify()
+	return done.Cut, err
+}
+
+// RestartAt removes everything and goes on empty at offset, because retention
+// on the source overtook this copy. Otherwise like Truncate.
+func (r *Replica) RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, error) {
+	r.mu.Lock()
+	done, err := r.cutLocked(ctx, OpRestartAt, offset, reason)
+	r.mu.Unlock()
+	r.notify()
+	return done.Cut, err
+}
+
+func (r *Replica) cutLocked(ctx context.Context, kind OpKind, offset int64, reason string) (Applied, error) {
+	s := r.journal.State()
+	if s.Mode == messages.ModeWritable {
+		return Applied{}, fmt.Errorf("%s of %s to %d: %w", kind, r.tp, offset, ErrWritable)
+	}
+	done, err := r.proposeLocked(ctx, Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
+	if c := done.Cut; err == nil && (c.Records > 0 || c.Bytes > 0 || c.From != c.To) {
+		r.zl.Info("cut the log", zap.Stringer("op", kind), zap.String("reason", reason),
+			zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),
+			zap.Int64("from", c.From), zap.Int64("to", c.To), zap.Int64("records", c.Records), zap.Int64("bytes", c.Bytes))
+	}
+	return done, err
+}
+
+// wholeBatches moves a cut inside a batch down to the batch's base offset, so
+// that the operation names the end that it leads to. A damaged or closed log
+// keeps the offset: the log cuts whole batches itself.
+func (r *Replica) wholeBatches(offset int64) int64 {
+	if offset <= r.log.LogStart() || offset >= r.log.End() {
+		return offset
+	}
+	c, err := r.log.Read(offset, 1, r.log.End(), true)
+	if err != nil {
+		return offset
+	}
+	defer c.Release()
+	if c.Len == 0 {
+		return offset
+	}
+	return min(offset, c.FirstOffset)
+}
+
+// RaiseLogStart moves the log start up to offset, never down and at most to the
+// log end, durably. The gate is the caller's business (DeleteRecords).
+func (r *Replica) RaiseLogStart(ctx context.Context, offset int64) error {
+	if offset <= r.logStart.Load() {
+		return nil
+	}
+	_, err := r.change(ctx, Operation{Kind: OpRaiseLogStart, Offset: offset})
+	return err
+}
+
+// ApplyRetention deletes old segments by p and returns how many went. The
+// high watermark is filled in here.
+func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPolicy) (int, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return 0, fmt.Errorf("retention of %s: %w", r.tp, ErrClosed)
+	}
+	p.HighWatermark = r.journal.State().LogEnd
+	n, err := r.log.ApplyRetention(ctx, p)
+	r.journal.settle()
+	r.publishLocked()
+	r.mu.Unlock()
+	if n > 0 {
+		r.notify()
+	}
+	if err != nil {
+		return n, fmt.Errorf("retention of %s: %w", r.tp, err)
+	}
+	return n, nil
+}
+
+// SetConfig changes the log's segment and flush settings from the next batch on.
+func (r *Replica) SetConfig(c persistence.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.log.SetConfig(c)
+	}
+}
+
+// SetAdmit opens or closes the gate for client writes of a mirror topic. Its
+// partition actor calls it: true whenever it finds the partition STOPPED and
+// the topic's desired state stopped, again after each new image, for a start
+// that was taken back closes the gate without any change of state. While the
+// image says that the topic is mirrored or paused the gate stays closed and
+// true is ignored.
+func (r *Replica) SetAdmit(admit bool) {
+	r.setGate(func(g uint32) uint32 {
+		if admit && g&gateForced == 0 {
+			return g | gateAdmit
+		}
+		return g &^ gateAdmit
+	})
+}
+
+// force is what a new image says about the gate. Entering force takes back
+// every earlier admission.
+func (r *Replica) force(closed bool) {
+	r.setGate(func(g uint32) uint32 {
+		if closed {
+			return gateForced
+		}
+		return g &^ gateForced
+	})
+}
+
+func (r *Replica) setGate(f func(uint32) uint32) {
+	for {
+		old := r.gate.Load()
+		g := f(old)
+		if g == old {
+			return
+		}
+		if r.gate.CompareAndSwap(old, g) {
+			r.notify()
+			return
+		}
+	}
+}
+
+// Watch has f called after high watermark, log start, epoch, mode or gate
+// changed, and when the replica is closed. f must not block and must not change
+// the replica. It may still be running once when cancel returns.
+func (r *Replica) Watch(f func()) (cancel func()) {
+	w := &watcher{f: f}
+	r.setWatchers(func(ws []*watcher) []*watcher { return append(ws, w) })
+	return func() {
+		r.setWatchers(func(ws []*watcher) []*watcher {
+			kept := ws[:0]
+			for _, o := range ws {
+				if o != w {
+					kept = append(kept, o)
+				}
+			}
+			return kept
+		})
+	}
+}
+
+func (r *Replica) setWatchers(f func([]*watcher) []*watcher) {
+	r.watchMu.Lock()
+	defer r.watchMu.Unlock()
+	var ws []*watcher
+	if old := r.watchers.Load(); old != nil {
+		ws = append(make([]*watcher, 0, len(*old)+1), *old...)
+	}
+	if ws = f(ws); len(ws) == 0 {
+		r.watchers.Store(nil)
+		return
+	}
+	r.watchers.Store(&ws)
+}
+
+func (r *Replica) notify() {
+	if ws := r.watchers.Load(); ws != nil {
+		for _, w := range *ws {
+			w.f()
+		}
+	}
+}
+
+// Close closes the log and writes the checkpoint. It may be called twice.
+func (r *Replica) Close() error {
+	cp, dirty, err := r.shut()
+	if dirty {
+		err = errors.Join(err, r.journal.checkpoints.Put(false, cp))
+	}
+	return err
+}
+
+// shut closes the log and returns the checkpoint to write, so that Replicas can
+// write many at once.
+func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return Checkpoint{}, false, nil
+	}
+	r.closed = true
+	if cerr := r.log.Close(); cerr != nil {
+		err = fmt.Errorf("close %s: %w", r.tp, cerr)
+	}
+	cp, dirty = r.journal.closing()
+	r.mu.Unlock()
+	r.notify()
+	return cp, dirty, err
+}

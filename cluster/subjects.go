@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+
+	"kagami/messages"
+)
+
+// Subjects names the bus subjects of one cluster:
+//
+//	kagami.<cluster>.mirror.<shard>.read    ReadMirrorStates
+//	kagami.<cluster>.mirror.<shard>.write   WriteMirrorStates
+//	kagami.<cluster>.controller.bump        BumpLeaderEpochs
+//	kagami.<cluster>.node.<id>.actor        actor RPC
+type Subjects struct{ prefix string }
+
+// NewSubjects is for the cluster of that id, which may have any characters.
+func NewSubjects(clusterID string) Subjects {
+	return Subjects{prefix: "kagami." + subjectToken(clusterID) + "."}
+}
+
+// MirrorRead is where the coordinator of a shard answers ReadMirrorStates.
+func (s Subjects) MirrorRead(shard int32) string {
+	return fmt.Sprintf("%smirror.%d.read", s.prefix, shard)
+}
+
+// MirrorWrite is where the coordinator of a shard answers WriteMirrorStates.
+func (s Subjects) MirrorWrite(shard int32) string {
+	return fmt.Sprintf("%smirror.%d.write", s.prefix, shard)
+}
+
+// ControllerBump is where the controller answers BumpLeaderEpochs.
+func (s Subjects) ControllerBump() string { return s.prefix + "controller.bump" }
+
+// NodeActor is where a node answers actor RPC.
+func (s Subjects) NodeActor(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.actor", s.prefix, node)
+}
+
+// subjectToken makes any text one token of a NATS subject, where '.', '*', '>'
+// and white space have a meaning: those, '%' itself and everything else that
+// isn't a letter, a digit, '-' or '_' become %XX. Different texts stay different.
+func subjectToken(s string) string {
+	if s == "" {
+		return "%"
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
