@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// buildTimeout bounds compiling every command, with a cold cache on two cores.
+const buildTimeout = 8 * time.Minute
+
+var (
+	buildOnce sync.Once
+	buildDir  string
+	errBuild  error
+)
+
+// Program returns the path of one of the commands in cmd/. The first call
+// compiles all of them, with -race if KAGAMI_E2E_RACE is set.
+func Program(name string) (string, error) {
+	buildOnce.Do(func() { errBuild = build() })
+	if errBuild != nil {
+		return "", errBuild
+	}
+	path := filepath.Join(buildDir, name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find program: %w", err)
+	}
+	return path, nil
+}
+
+func build() error {
+	dir, err := os.MkdirTemp("", "kagami-bin-")
+	if err != nil {
+		return fmt.Errorf("make folder of the programs: %w", err)
+	}
+	buildDir = dir
+	ctx, cancel := context.WithTimeoutCause(context.Background(), buildTimeout, errors.New("building takes too long"))
+	defer cancel()
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-o", dir + string(os.PathSeparator)}
+	if os.Getenv("KAGAMI_E2E_RACE") != "" {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/...")...)
+	cmd.Dir = root
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build the commands: %w\n%s", err, said.String())
+	}
+	return nil
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+// RemovePrograms removes what Program compiled. For TestMain.
+func RemovePrograms() error {
+	if buildDir == "" {
+		return nil
+	}
+	return os.RemoveAll(buildDir)
+}
