@@ -15,6 +15,10 @@ import (
 // although we ask for its full size, before its length is taken for damage.
 const cutOffsMax = 3
 
+// idCheckEvery is after how many answers of an unknown topic in a row its id is
+// asked for again: it may be back as another one by then.
+const idCheckEvery = 4
+
 // step does what one answer asks for. It runs in an appender, one at a time for
 // a partition.
 func (w *Worker) step(ctx context.Context, p *partition, it item) {
@@ -182,7 +186,7 @@ func (w *Worker) errorCode(ctx context.Context, p *partition, v View, it item) {
 	w.log.Log(level, "source answered a partition with an error", p.field(), zap.String("name", row.Name), zap.Int16("code", it.reply.Code), zap.Int64(messages.FieldOffset, it.offset))
 	if row.CheckID {
 		p.checkID = true
-		if p.faults == 1 && !w.sameTopic(ctx, p) {
+		if (p.faults-1)%idCheckEvery == 0 && !w.sameTopic(ctx, p) {
 			return
 		}
 	}
