@@ -1,0 +1,167 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"kagami/messages"
+)
+
+// Keys of nodes that other parts of this module name.
+const (
+	NodeIDConfig             = "node.id"
+	NumPartitions            = "num.partitions"
+	DefaultReplicationFactor = "default.replication.factor"
+
+	MirrorStateTopicPartitions = "mirror.state.topic.num.partitions"
+	MirrorStateTopicRF         = "mirror.state.topic.replication.factor"
+	MirrorStateAuditRetention  = "mirror.state.audit.retention.ms"
+	MirrorNumReplicaFetchers   = "mirror.num.replica.fetchers"
+	MirrorRefreshInterval      = "mirror.metadata.refresh.interval.ms"
+	MirrorFetchBackoff         = "mirror.fetch.backoff.ms"
+	MirrorFailedRetryInitial   = "mirror.failed.retry.initial.backoff.ms"
+	MirrorFailedRetryMax       = "mirror.failed.retry.max.backoff.ms"
+	MirrorFailedRetryAttempts  = "mirror.failed.retry.max.attempts"
+	MirrorThrottledRate        = "mirror.replication.throttled.rate"
+
+	ReplicaFetchWaitMax          = "replica.fetch.wait.max.ms"
+	ReplicaFetchMinBytes         = "replica.fetch.min.bytes"
+	ReplicaFetchResponseMaxBytes = "replica.fetch.response.max.bytes"
+	ReplicaFetchMaxBytes         = "replica.fetch.max.bytes"
+	ReplicaSocketTimeout         = "replica.socket.timeout.ms"
+	ReplicaSocketReceiveBuffer   = "replica.socket.receive.buffer.bytes"
+
+	ReadyMaxLagRecords = "kagami.ready.max.lag.records"
+	ReadyMaxLagMs      = "kagami.ready.max.lag.ms"
+)
+
+var brokerSet = newSet("broker", brokerCross,
+	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerOwnDefs())
+
+// Broker is the set of node configs: Kafka's broker configs.
+func Broker() *Set { return brokerSet }
+
+func brokerNodeDefs() []Def {
+	return []Def{
+		{Name: NodeIDConfig, Type: TypeInt, Default: text("1"), High: true, Change: ChangeRestart, check: atLeast(0), Doc: "Id of this node, different on every node and never changed."},
+		{Name: "broker.rack", Type: TypeString, Change: ChangeRestart, Doc: "Rack of this node, told to clients."},
+		{Name: "log.dirs", Type: TypeString, Default: text("data"), High: true, Change: ChangeRestart, Doc: "Data folder. Exactly one."},
+		{Name: "listeners", Type: TypeList, Default: text("PLAINTEXT://localhost:9094"), High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses to bind for Kafka clients."},
+		{Name: "advertised.listeners", Type: TypeList, High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses told to clients; not set: those of listeners."},
+		{Name: "listener.security.protocol.map", Type: TypeList, Default: text("PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"), Change: ChangeRestart, Doc: "Security protocol of each listener name."},
+		{Name: "inter.broker.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener that nodes use among themselves where they act as Kafka clients."},
+		{Name: "unstable.api.versions.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
+		{Name: "unstable.feature.versions.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
+	}
+}
+
+func brokerNetDefs() []Def {
+	return []Def{
+		{Name: "socket.request.max.bytes", Type: TypeInt, Default: text("104857600"), Change: ChangeRestart, check: atLeast(1), Doc: "Largest request, bytes."},
+		{Name: "connections.max.idle.ms", Type: TypeLong, Default: text("600000"), Change: ChangeRestart, check: atLeast(1), Doc: "A connection without traffic is closed after this time, ms."},
+		{Name: "max.connections", Type: TypeInt, Default: text("10000"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections on all listeners."},
+		{Name: "max.connections.per.ip", Type: TypeInt, Default: text("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections from one address."},
+		{Name: "fetch.max.bytes", Type: TypeInt, Default: text("57671680"), Change: ChangeRestart, check: atLeast(1024), Doc: "Largest Fetch response, bytes; the first batch is always whole."},
+		{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: text("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Fetch sessions kept."},
+		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, check: unsupported("false", "creating topics by naming them"),
+			Doc: "Topics are created on request only: a topic that came to be by a typo could never be mirrored. Only false is accepted."},
+		{Name: "producer.id.expiration.ms", Type: TypeInt, Default: text("86400000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, the state of an idle idempotent producer is kept."},
+	}
+}
+
+func brokerLogDefs() []Def {
+	return []Def{
+		{Name: "log.retention.check.interval.ms", Type: TypeLong, Default: text("300000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for segments to delete."},
+		{Name: "log.retention.minutes", Type: TypeInt, check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in minutes; log.retention.ms wins."},
+		{Name: "log.retention.hours", Type: TypeInt, Default: text("168"), check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in hours; log.retention.ms and log.retention.minutes win."},
+		{Name: "log.roll.hours", Type: TypeInt, Default: text("168"), check: atLeast(1), Change: ChangeRestart, Doc: "Default of segment.ms in hours; log.roll.ms wins."},
+		{Name: "log.roll.jitter.hours", Type: TypeInt, Default: text("0"), check: atLeast(0), Change: ChangeRestart, Doc: "Default of segment.jitter.ms in hours; log.roll.jitter.ms wins."},
+		{Name: NumPartitions, Type: TypeInt, Default: text("1"), High: true, check: atLeast(1), Doc: "Partitions of a topic whose creator doesn't say."},
+		{Name: DefaultReplicationFactor, Type: TypeInt, Default: text("1"), High: true, check: between(1, 32767), Doc: "Replicas of a topic whose creator doesn't say, and of mirror topics."},
+	}
+}
+
+// brokerTopicDefs makes the log.* key of every topic config that has one: same
+// type and check, settable for all nodes at run time.
+func brokerTopicDefs() []Def {
+	var out []Def
+	for _, name := range topicSet.names {
+		d := topicSet.defs[name]
+		if len(d.Synonyms) == 0 {
+			continue
+		}
+		b := Def{Name: d.Synonyms[0].Name, Type: d.Type, Default: d.Default, check: d.check, Doc: "Default of the topic config " + name + "."}
+		if len(d.Synonyms) > 1 {
+			b.Default = nil // the default comes from the key in hours
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func brokerMirrorDefs() []Def {
+	return []Def{
+		{Name: MirrorStateTopicPartitions, Type: TypeInt, Default: text("50"), Change: ChangeRestart, check: atLeast(1), Doc: "Partitions of __mirror_state. Read when the topic is created; must never change afterwards."},
+		{Name: MirrorStateTopicRF, Type: TypeShort, Default: text("3"), Change: ChangeRestart, check: atLeast(1), Doc: "Replicas of __mirror_state: as many as there are nodes at first, this many once nodes have joined."},
+		{Name: MirrorStateAuditRetention, Type: TypeLong, Default: text("604800000"), check: atLeast(-1), Doc: "Age, ms, from which superseded records of __mirror_state may go. -1: never."},
+		{Name: MirrorNumReplicaFetchers, Type: TypeInt, Default: text("1"), High: true, check: atLeast(1), Doc: "Fetchers per source broker and mirror on a node."},
+		{Name: MirrorRefreshInterval, Type: TypeLong, Default: text("30000"), High: true, check: atLeast(0), Doc: "Period, ms, of the metadata refresh. 0: again as soon as the last one ended, at most once per second."},
+		{Name: MirrorFetchBackoff, Type: TypeLong, Default: text("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Pause, ms, of a partition or fetcher after a fetch error."},
+		{Name: MirrorFailedRetryInitial, Type: TypeLong, Default: text("1000"), check: atLeast(1), Doc: "Base, ms, of the retry delay of FAILED partitions; the first retry waits twice this."},
+		{Name: MirrorFailedRetryMax, Type: TypeLong, Default: text("300000"), check: atLeast(1), Doc: "Longest retry delay, ms."},
+		{Name: MirrorFailedRetryAttempts, Type: TypeInt, Default: text("10"), check: atLeast(0), Doc: "Failures in a row after which a partition stays FAILED. 0: unlimited."},
+		{Name: MirrorThrottledRate, Type: TypeLong, Default: text(maxLong), Change: ChangeDynamicOnly, check: atLeast(0), Doc: "Bytes per second of mirror traffic that a node takes for throttled replicas. Below 1 MB/s is discouraged."},
+		{Name: "mirror.admin.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener for the node's own client; not set: the inter-broker listener."},
+		{Name: "sasl.mechanism.mirror.admin.protocol", Type: TypeString, Change: ChangeRestart, Doc: "SASL mechanism on that listener."},
+	}
+}
+
+func brokerReplicaDefs() []Def {
+	return []Def{
+		{Name: ReplicaFetchWaitMax, Type: TypeInt, Default: text("500"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxWaitMs of mirror fetches, ms."},
+		{Name: ReplicaFetchMinBytes, Type: TypeInt, Default: text("1"), Change: ChangeRestart, check: atLeast(0), Doc: "MinBytes of mirror fetches."},
+		{Name: ReplicaFetchResponseMaxBytes, Type: TypeInt, Default: text("10485760"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxBytes of mirror fetches."},
+		{Name: ReplicaFetchMaxBytes, Type: TypeInt, Default: text("1048576"), Change: ChangeRestart, check: atLeast(0), Doc: "PartitionMaxBytes of mirror fetches; the first batch may be larger."},
+		{Name: ReplicaSocketTimeout, Type: TypeInt, Default: text("30000"), Change: ChangeRestart, check: atLeast(1), Doc: "Timeout, ms, of requests to a source."},
+		{Name: ReplicaSocketReceiveBuffer, Type: TypeInt, Default: text("65536"), Change: ChangeRestart, check: atLeast(-1), Doc: "Socket receive buffer, bytes, of mirror fetches. -1: the system's."},
+	}
+}
+
+func brokerOwnDefs() []Def {
+	return []Def{
+		{Name: "kagami.admin.listen", Type: TypeString, Default: text("localhost:9644"), Change: ChangeRestart, Doc: "Address of the admin HTTP server: health, readiness, metrics, status page."},
+		{Name: "kagami.log.level", Type: TypeString, Default: text("info"), Change: ChangeRestart, check: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the node's own log."},
+		{Name: "kagami.log.format", Type: TypeString, Default: text("console"), Change: ChangeRestart, check: oneOf("console", "json"), Doc: "Form of the node's own log."},
+		{Name: "kagami.pprof.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Serve Go's profiler on the admin address."},
+		{Name: ReadyMaxLagRecords, Type: TypeLong, Default: text("10000"), check: atLeast(0), Doc: "/readyz answers 503 while a MIRRORING partition that this node leads lags by more records."},
+		{Name: ReadyMaxLagMs, Type: TypeLong, Default: text("30000"), check: atLeast(0), Doc: "The same by the age, ms, of the oldest record not yet copied."},
+	}
+}
+
+func brokerCross(v Values) []error {
+	if a, b := v.Int64(MirrorFailedRetryInitial), v.Int64(MirrorFailedRetryMax); a > b {
+		return []error{fmt.Errorf("%w: %s (%d) is above %s (%d)", messages.ErrInvalidConfig, MirrorFailedRetryInitial, a, MirrorFailedRetryMax, b)}
+	}
+	return nil
+}
+
+// ValidateFile checks the settings of a node's file: every fault together, each
+// wrapping messages.ErrInvalidConfig. Keys that aren't known come back in
+// order; a file written for Kafka has many of them, so they are for a warning.
+func ValidateFile(static map[string]string) (unknown []string, err error) {
+	known := make(map[string]string, len(static))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(static)) {
+		switch d := brokerSet.Lookup(name); {
+		case d == nil:
+			unknown = append(unknown, name)
+		case d.Change == ChangeDynamicOnly:
+			errs = append(errs, d.fault("it is changed at run time only: it can't stand in the file"))
+		default:
+			known[name] = static[name]
+		}
+	}
+	return unknown, errors.Join(append(errs, brokerSet.Validate(known))...)
+}
