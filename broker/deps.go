@@ -68,8 +68,6 @@ type Mirrors interface {
 	// State is what this node knows about a partition it leads, StateUnknown if
 	// nothing: only for texts shown to people.
 	State(tp messages.TopicPartition) messages.State
-	// SourceClusterID is the id learned from the mirror's source, "" if not yet.
-	SourceClusterID(mirror string) string
 	// CheckStart is workflows.md "Start" step 3 and the loop check of OP-35. It
 	// returns one error per topic in order (nil = may start), or an error for all.
 	CheckStart(ctx context.Context, mirror string, topics []messages.MirrorTopic) ([]error, error)

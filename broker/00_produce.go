@@ -1,0 +1,341 @@
+package broker
+
+// Produce: served v3-13; v0-2 are advertised and answered with an error per
+// partition, because librdkafka switches compression off for a server whose
+// lowest version isn't 0 (KAFKA-18659).
+//
+// v3 batches v2; v5 log start; v7 zstd; v8 error texts; v10 leader hints
+// (KIP-951); v13 topic ids (KIP-516).
+//
+// - acks 0, 1 and all mean the same wait: the append is in the journal. acks=0
+//   gets no answer, and any error closes the connection instead.
+// - Each partition carries exactly one batch. It is opened and its records are
+//   walked, as Kafka does, but stored as it came: a topic's compression.type is
+//   a wish about space that readers don't notice, so nothing is recompressed.
+// - Refused: control batches, transactional ones (no transactions yet), null keys
+//   on compacted topics, timestamps outside the topic's limits.
+// - A mirror topic that isn't STOPPED: POLICY_VIOLATION with a text that starts
+//   with READ_ONLY_TOPIC (OP-23).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+	"kagami/messages/batch"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// Versions from which Produce has a feature.
+const (
+	produceBatchV2     = 3
+	produceZstd        = 7
+	produceFlexible    = 9
+	produceLeaderHints = 10
+	produceTopicIDs    = 13
+)
+
+// produceItemsMax bounds topics and partitions of one request.
+const produceItemsMax = 200_000
+
+const (
+	acksNone   = 0
+	acksLeader = 1
+	acksAll    = -1
+)
+
+func (s *Server) handleProduce(ctx context.Context, r *request) reply {
+	req := r.body.(*kmsg.ProduceRequest)
+	ctx, cancel := context.WithTimeoutCause(ctx, clampTimeout(millis(req.TimeoutMillis)), messages.ErrTimedOut)
+	defer cancel()
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version = req.Version
+	img := s.image()
+	hints := map[messages.NodeID]bool{}
+	var failed error
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			rp := kmsg.NewProduceResponseTopicPartition()
+			rp.Partition, rp.BaseOffset = p.Partition, messages.NoOffset
+			topic, err := topicOf(img, keyOf(t.Topic, t.TopicID, p.Partition, req.Version >= produceTopicIDs), req.Version >= produceTopicIDs)
+			if err == nil {
+				err = s.produceOne(ctx, r, req, topic, p, &rp)
+			}
+			if err != nil {
+				failed = fmt.Errorf("topic %q partition %d: %w", t.Topic, p.Partition, err)
+				rp.ErrorCode, rp.ErrorMessage = r.code(err), errorText(err)
+				hintLeader(&rp, topic, hints)
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	if req.Acks == acksNone {
+		if failed != nil {
+			return reply{drop: failed}
+		}
+		return reply{silent: true}
+	}
+	s.addHintNodes(r, resp, hints)
+	return answer(resp)
+}
+
+// produceOne checks and stores the batch of one partition.
+func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRequest, t *metadata.Topic, p *kmsg.ProduceRequestTopicPartition, rp *kmsg.ProduceResponseTopicPartition) error {
+	if err := s.mayProduce(r, req, t); err != nil {
+		return err
+	}
+	part, err := s.checkPartition(t, p.Partition, messages.NoEpoch)
+	if err != nil {
+		return err
+	}
+	if part.State().ReadOnly {
+		return s.readOnly(t, p.Partition)
+	}
+	rules := s.produceRules(t, req.Version)
+	h, err := rules.check(p.Records, s.opening)
+	if err != nil {
+		return err
+	}
+	if req.Acks == acksAll {
+		if mp, ok := t.Partition(p.Partition); ok && len(mp.ISR) < s.topicConfigInt(t, configMinISR) {
+			return refuse(kerr.NotEnoughReplicas, "")
+		}
+	}
+	opts := persistence.ClientAppend{LeaderEpoch: messages.NoEpoch, LogAppendTime: rules.logAppendTime, NowMillis: rules.now}
+	info, err := part.AppendClient(ctx, p.Records[:h.Size()], opts)
+	var dup *persistence.DuplicateError
+	switch {
+	case errors.As(err, &dup):
+		info.FirstOffset = dup.FirstOffset
+	case errors.Is(err, messages.ErrReadOnlyTopic):
+		return s.readOnly(t, p.Partition)
+	case err != nil:
+		return err
+	}
+	rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = info.FirstOffset, -1, part.State().LogStart
+	if rules.logAppendTime {
+		rp.LogAppendTime = rules.now
+		if dup != nil {
+			rp.LogAppendTime = dup.Timestamp
+		}
+	}
+	return nil
+}
+
+func (s *Server) mayProduce(r *request, req *kmsg.ProduceRequest, t *metadata.Topic) error {
+	switch {
+	case !s.allowed(r, OpWrite, KindTopic, t.Name):
+		return messages.ErrTopicNotAuthorized
+	case req.Acks < acksAll || req.Acks > acksLeader:
+		return refuse(kerr.InvalidRequiredAcks, "")
+	case req.Version < produceBatchV2:
+		return refuse(kerr.UnsupportedForMessageFormat, "record batches of magic 2 and Produce version 3 are needed")
+	case messages.IsInternalTopic(t.Name):
+		return refuse(kerr.InvalidTopicException, "clients may not write to internal topic "+t.Name)
+	case req.TransactionID != nil:
+		return refuse(kerr.InvalidTxnState, "transactions are not supported by this server yet")
+	default:
+		return nil
+	}
+}
+
+// readOnly is the refusal of a client's change to a mirror partition (OP-23).
+func (s *Server) readOnly(t *metadata.Topic, partition int32) error {
+	state := s.deps.Mirrors.State(messages.TopicPartition{Topic: t.Name, Partition: partition})
+	return fmt.Errorf("%w: topic %s partition %d belongs to mirror %s and is %s; it can be written when the mirror topic is stopped and its state is %s",
+		messages.ErrReadOnlyTopic, t.Name, partition, t.Mirror, state, messages.StateStopped)
+}
+
+func hintLeader(rp *kmsg.ProduceResponseTopicPartition, t *metadata.Topic, hints map[messages.NodeID]bool) {
+	if t == nil || rp.ErrorCode != kerr.NotLeaderForPartition.Code {
+		return
+	}
+	if p, ok := t.Partition(rp.Partition); ok {
+		rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = int32(p.Leader), p.LeaderEpoch
+		hints[p.Leader] = true
+	}
+}
+
+func (s *Server) addHintNodes(r *request, resp *kmsg.ProduceResponse, hints map[messages.NodeID]bool) {
+	if resp.Version < produceLeaderHints {
+		return
+	}
+	for id := range hints {
+		n := s.image().Node(id)
+		if e, ok := endpointOf(n, r.listener); ok {
+			resp.Brokers = append(resp.Brokers, kmsg.ProduceResponseBroker{NodeID: int32(id), Host: e.Host, Port: e.Port, Rack: rackOf(n)})
+		}
+	}
+}
+
+// produceRules are a topic's rules for batches of clients.
+type produceRules struct {
+	version       int16
+	maxBytes      int
+	now           int64
+	logAppendTime bool
+	compacted     bool
+	before, after int64 // allowed distance of timestamps to now, ms
+}
+
+func (s *Server) produceRules(t *metadata.Topic, version int16) produceRules {
+	return produceRules{
+		version:       version,
+		maxBytes:      s.topicConfigInt(t, configMaxMessageBytes),
+		now:           s.clock.Now().UnixMilli(),
+		logAppendTime: s.topicConfig(t, configTimestampType) == "LogAppendTime",
+		compacted:     strings.Contains(s.topicConfig(t, configCleanupPolicy), "compact"),
+		before:        int64(s.topicConfigInt(t, configTimestampBefore)),
+		after:         int64(s.topicConfigInt(t, configTimestampAfter)),
+	}
+}
+
+// check accepts exactly one sound batch; open bounds how many are decompressed
+// at a time.
+func (p produceRules) check(b []byte, open chan struct{}) (batch.Header, error) {
+	if len(b) < batch.HeaderSize {
+		return batch.Header{}, refuse(kerr.CorruptMessage, fmt.Sprintf("%d bytes are no record batch", len(b)))
+	}
+	if magic := b[16]; magic != 2 {
+		return batch.Header{}, refuse(kerr.InvalidRecord, fmt.Sprintf("record batch of magic %d, only 2 is accepted", magic))
+	}
+	h, err := batch.ParseHeader(b)
+	switch {
+	case err != nil:
+		return h, refuse(kerr.CorruptMessage, err.Error())
+	case h.Size() > len(b):
+		return h, refuse(kerr.CorruptMessage, fmt.Sprintf("record batch of %d bytes cut off at %d", h.Size(), len(b)))
+	case h.Size() < len(b):
+		return h, refuse(kerr.InvalidRecord, "more than one record batch for a partition")
+	case h.Size() > p.maxBytes:
+		return h, refuse(kerr.MessageTooLarge, fmt.Sprintf("record batch of %d bytes, max.message.bytes is %d", h.Size(), p.maxBytes))
+	}
+	if err := batch.CheckCRC(b); err != nil {
+		return h, refuse(kerr.CorruptMessage, err.Error())
+	}
+	if err := p.checkHeader(h); err != nil {
+		return h, err
+	}
+	if h.Codec() != batch.CodecNone {
+		open <- struct{}{}
+		defer func() { <-open }()
+	}
+	return h, p.checkRecords(b, h)
+}
+
+func (p produceRules) checkHeader(h batch.Header) error {
+	invalid := func(format string, args ...any) error {
+		return refuse(kerr.InvalidRecord, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case h.IsControl():
+		return invalid("clients may not write control batches")
+	case h.IsTransactional():
+		return refuse(kerr.InvalidTxnState, "transactions are not supported by this server yet")
+	case h.Records == 0 || int64(h.Records) != int64(h.LastOffsetDelta)+1:
+		return invalid("%d records, but offsets for %d", h.Records, int64(h.LastOffsetDelta)+1)
+	case h.ProducerID >= 0 && (h.BaseSequence < 0 || h.ProducerEpoch < 0):
+		return invalid("producer %d with sequence %d and epoch %d", h.ProducerID, h.BaseSequence, h.ProducerEpoch)
+	case h.Codec() > batch.CodecZstd:
+		return refuse(kerr.UnsupportedCompressionType, fmt.Sprintf("unknown codec %d", h.Codec()))
+	case h.Codec() == batch.CodecZstd && p.version < produceZstd:
+		return refuse(kerr.UnsupportedCompressionType, "zstd needs Produce version 7")
+	case h.Attributes&batch.AttrLogAppendTime != 0:
+		return refuse(kerr.InvalidTimestamp, "clients may not set the log append time")
+	default:
+		return nil
+	}
+}
+
+// decompressedBytesMax bounds one opened batch.
+const decompressedBytesMax = 128 << 20
+
+func (p produceRules) checkRecords(b []byte, h batch.Header) error {
+	next := h.BaseOffset
+	for rec, err := range batch.DecompressRecords(b, decompressedBytesMax) {
+		switch {
+		case err != nil:
+			return refuse(kerr.CorruptMessage, err.Error())
+		case rec.Offset != next:
+			return refuse(kerr.InvalidRecord, fmt.Sprintf("record %d has offset delta %d", next-h.BaseOffset, rec.Offset-h.BaseOffset))
+		case p.compacted && rec.Key == nil:
+			return refuse(kerr.InvalidRecord, "compacted topic cannot accept a record without key")
+		case !p.logAppendTime && (p.now-rec.Timestamp > p.before || rec.Timestamp-p.now > p.after) && rec.Timestamp != -1:
+			return refuse(kerr.InvalidTimestamp, fmt.Sprintf("timestamp %d of record %d is outside the allowed range around %d", rec.Timestamp, next-h.BaseOffset, p.now))
+		}
+		next++
+	}
+	return nil
+}
+
+// guardProduce walks a Produce body without taking memory for it: the decoder
+// proper allocates by the counts that the client claims.
+func guardProduce(body []byte, version int16) error {
+	r := kbin.Reader{Src: body}
+	flex := version >= produceFlexible
+	items := 0
+	count := func() int {
+		n := 0
+		if flex {
+			n = int(r.CompactArrayLen())
+		} else {
+			n = int(r.ArrayLen())
+		}
+		items += max(n, 0)
+		return n
+	}
+	if version >= produceBatchV2 {
+		if flex {
+			r.CompactNullableString()
+		} else {
+			r.NullableString()
+		}
+	}
+	r.Span(2 + 4)
+	for topics := count(); topics > 0 && r.Ok() && items <= produceItemsMax; topics-- {
+		switch {
+		case version >= produceTopicIDs:
+			r.Span(16)
+		case flex:
+			r.CompactString()
+		default:
+			_ = r.String()
+		}
+		for parts := count(); parts > 0 && r.Ok() && items <= produceItemsMax; parts-- {
+			r.Span(4)
+			if flex {
+				r.CompactNullableBytes()
+			} else {
+				r.NullableBytes()
+			}
+			skipTags(&r, flex)
+		}
+		skipTags(&r, flex)
+	}
+	if !r.Ok() || items > produceItemsMax {
+		return fmt.Errorf("%w: %d topics and partitions", errFrameShape, items)
+	}
+	return nil
+}
+
+func skipTags(r *kbin.Reader, flex bool) {
+	if !flex {
+		return
+	}
+	for n := r.Uvarint(); n > 0 && r.Ok(); n-- {
+		r.Uvarint()
+		r.Span(int(r.Uvarint()))
+	}
+}

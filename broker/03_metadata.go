@@ -1,0 +1,198 @@
+package broker
+
+// Metadata: served v0-13.
+//
+// v1 null = all topics (v0: empty = all); v4 AllowAutoTopicCreation; v5 offline
+// replicas; v7 leader epochs; v8 authorized operations (v8-10 of the cluster);
+// v10 topic ids; v12 look-up by id; v13 top-level error code.
+//
+// - Addresses are those of the listener that was asked; a node without that
+//   listener isn't shown, and what it leads has no leader.
+// - A named topic that doesn't exist is created when the client allows it and
+//   auto.create.topics.enable is true (default false here).
+// - The leader epoch is that of the metadata log: it never goes back, and for a
+//   mirror topic it is at or above every epoch of its batches (C16).
+// - Left out: offline replicas (a replica that isn't in sync may be alive).
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+	"kagami/persistence/metadata"
+)
+
+const configAutoCreate = "auto.create.topics.enable"
+
+// noOperations is the "not asked for" of authorized operations.
+const noOperations = -2147483648
+
+func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
+	req := r.body.(*kmsg.MetadataRequest)
+	img := s.image()
+	all := req.Topics == nil || req.Version == 0 && len(req.Topics) == 0
+	if !all && (req.Version < 4 || req.AllowAutoTopicCreation) {
+		if created := s.autoCreate(ctx, r, img, req); created {
+			img = s.image()
+		}
+	}
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.Version = req.Version
+	id := img.ClusterID()
+	resp.ClusterID = &id
+	resp.ControllerID = int32(s.shownController(img, r.listener))
+	resp.AuthorizedOperations = noOperations
+	if req.IncludeClusterAuthorizedOperations {
+		resp.AuthorizedOperations = s.operations(r, KindCluster, ClusterResourceName)
+	}
+	for _, n := range img.Nodes() {
+		if e, ok := endpointOf(&n, r.listener); ok {
+			resp.Brokers = append(resp.Brokers, kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: e.Host, Port: e.Port, Rack: rackOf(&n)})
+		}
+	}
+	if all {
+		for _, t := range img.Topics() {
+			if s.allowed(r, OpDescribe, KindTopic, t.Name) {
+				resp.Topics = append(resp.Topics, s.metadataTopic(r, img, t, req.IncludeTopicAuthorizedOperations))
+			}
+		}
+		return answer(resp)
+	}
+	for i := range req.Topics {
+		resp.Topics = append(resp.Topics, s.metadataNamed(r, img, req, &req.Topics[i]))
+	}
+	return answer(resp)
+}
+
+// shownController is a node that clients may send admin requests to: any will
+// do, since nodes pass them on; the controller if it has the listener.
+func (s *Server) shownController(img *metadata.Image, listener string) messages.NodeID {
+	if _, ok := endpointOf(img.Node(img.Controller()), listener); ok {
+		return img.Controller()
+	}
+	return s.cfg.NodeID
+}
+
+// metadataNamed answers for one topic of the request, named by name or by id.
+func (s *Server) metadataNamed(r *request, img *metadata.Image, req *kmsg.MetadataRequest, ask *kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
+	out := kmsg.NewMetadataResponseTopic()
+	out.Topic, out.TopicID = ask.Topic, ask.TopicID
+	out.AuthorizedOperations = noOperations
+	var t *metadata.Topic
+	var err error
+	if ask.Topic == nil {
+		if t = img.TopicByID(ask.TopicID); t == nil || !s.allowed(r, OpDescribe, KindTopic, t.Name) {
+			err = messages.ErrUnknownTopicID // whether it exists is nobody's business
+		}
+	} else {
+		out.TopicID = messages.TopicID{}
+		if err = messages.CheckTopicName(*ask.Topic); err == nil {
+			t = img.Topic(*ask.Topic)
+			switch {
+			case !s.allowed(r, OpDescribe, KindTopic, *ask.Topic):
+				err = messages.ErrTopicNotAuthorized
+			case t == nil:
+				err = messages.ErrUnknownTopicOrPartition
+			}
+		}
+	}
+	if err != nil {
+		out.ErrorCode = r.code(err)
+		return out
+	}
+	return s.metadataTopic(r, img, t, req.IncludeTopicAuthorizedOperations)
+}
+
+func (s *Server) metadataTopic(r *request, img *metadata.Image, t *metadata.Topic, operations bool) kmsg.MetadataResponseTopic {
+	out := kmsg.NewMetadataResponseTopic()
+	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, messages.IsInternalTopic(t.Name)
+	out.AuthorizedOperations = noOperations
+	if operations {
+		out.AuthorizedOperations = s.operations(r, KindTopic, t.Name)
+	}
+	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, len(t.Partitions))
+	for n := range t.Partitions {
+		p := &t.Partitions[n]
+		mp := kmsg.NewMetadataResponseTopicPartition()
+		mp.Partition, mp.LeaderEpoch = int32(n), p.LeaderEpoch
+		mp.Replicas, mp.ISR = nodeIDs(p.Replicas), nodeIDs(p.ISR)
+		mp.Leader = int32(shownLeader(img, p, r.listener))
+		if mp.Leader == int32(messages.NoNode) {
+			mp.ErrorCode = kerr.LeaderNotAvailable.Code
+		}
+		out.Partitions = append(out.Partitions, mp)
+	}
+	return out
+}
+
+// shownLeader is the leader of p if clients of the listener can reach it.
+func shownLeader(img *metadata.Image, p *metadata.Partition, listener string) messages.NodeID {
+	if _, ok := endpointOf(img.Node(p.Leader), listener); ok {
+		return p.Leader
+	}
+	return messages.NoNode
+}
+
+func nodeIDs(ids []messages.NodeID) []int32 {
+	out := make([]int32, 0, len(ids))
+	for _, id := range ids {
+		out = append(out, int32(id))
+	}
+	return out
+}
+
+// autoCreate creates the named topics that are missing and may be created. What
+// fails shows as an unknown topic.
+func (s *Server) autoCreate(ctx context.Context, r *request, img *metadata.Image, req *kmsg.MetadataRequest) bool {
+	if s.brokerConfig(configAutoCreate) != "true" {
+		return false
+	}
+	var cmd messages.CreateTopics
+	for _, t := range req.Topics {
+		if t.Topic == nil || img.Topic(*t.Topic) != nil || messages.CheckTopicName(*t.Topic) != nil || messages.IsInternalTopic(*t.Topic) {
+			continue
+		}
+		if !s.allowedCluster(r, OpCreate) && !s.allowed(r, OpCreate, KindTopic, *t.Topic) {
+			continue
+		}
+		if !slices.ContainsFunc(cmd.Topics, func(n messages.NewTopic) bool { return n.Name == *t.Topic }) {
+			cmd.Topics = append(cmd.Topics, messages.NewTopic{Name: *t.Topic, Partitions: -1, ReplicationFactor: -1})
+		}
+	}
+	if len(cmd.Topics) == 0 {
+		return false
+	}
+	out := s.submit(ctx, r, 0, cmd)
+	for _, item := range out.Items {
+		if item.Err != nil && !errors.Is(item.Err, messages.ErrTopicExists) {
+			r.code(item.Err)
+		}
+	}
+	return out.Err == nil
+}
+
+// operations is the bit field of what the client may do with a resource.
+func (s *Server) operations(r *request, kind ResourceKind, name string) int32 {
+	var ops []Operation
+	switch kind {
+	case KindTopic:
+		ops = []Operation{OpRead, OpWrite, OpCreate, OpDelete, OpAlter, OpDescribe, OpDescribeConfigs, OpAlterConfigs}
+	case KindCluster:
+		ops = []Operation{OpCreate, OpAlter, OpDescribe, OpClusterAction, OpDescribeConfigs, OpAlterConfigs, OpIdempotentWrite}
+	case KindClusterMirror:
+		ops = []Operation{OpCreate, OpDelete, OpAlter, OpDescribe, OpDescribeConfigs, OpAlterConfigs}
+	case KindGroup, KindTxn:
+		ops = []Operation{OpRead, OpDescribe, OpDelete}
+	}
+	var bits int32
+	for _, op := range ops {
+		if s.allowed(r, op, kind, name) {
+			bits |= 1 << op
+		}
+	}
+	return bits
+}

@@ -1,0 +1,108 @@
+package broker
+
+// CreateTopics: served v2-7.
+//
+// v4 defaults for partitions and replication (KIP-464); v5 the answer holds the
+// topic's shape (KIP-525); v7 topic ids.
+//
+// mirror.name can't be set here (OP-11). Left out: v8 and MirrorInfo (OP-24), and
+// the list of configs in the answer, which is empty.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+)
+
+func (s *Server) handleCreateTopics(ctx context.Context, r *request) reply {
+	req := r.body.(*kmsg.CreateTopicsRequest)
+	resp := kmsg.NewPtrCreateTopicsResponse()
+	resp.Version = req.Version
+	cmd := messages.CreateTopics{ValidateOnly: req.ValidateOnly}
+	items := make([]messages.Item, len(req.Topics))
+	var sent []int // index into items of each topic of cmd
+	seen := map[string]int{}
+	for _, t := range req.Topics {
+		seen[t.Topic]++
+	}
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		nt, err := s.newTopic(r, t, seen[t.Topic])
+		if err != nil {
+			items[i].Err = err
+			continue
+		}
+		cmd.Topics = append(cmd.Topics, nt)
+		sent = append(sent, i)
+	}
+	if len(sent) > 0 {
+		spread(items, sent, s.submit(ctx, r, millis(req.TimeoutMillis), cmd))
+	}
+	for i := range req.Topics {
+		rt := kmsg.NewCreateTopicsResponseTopic()
+		rt.Topic = req.Topics[i].Topic
+		rt.ErrorCode, rt.ErrorMessage = r.code(items[i].Err), errorText(items[i].Err)
+		rt.NumPartitions, rt.ReplicationFactor = -1, -1
+		if items[i].Err == nil {
+			rt.TopicID, rt.NumPartitions, rt.ReplicationFactor = items[i].TopicID, items[i].Partitions, items[i].Replication
+			rt.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return answer(resp)
+}
+
+func (s *Server) newTopic(r *request, t *kmsg.CreateTopicsRequestTopic, times int) (messages.NewTopic, error) {
+	nt := messages.NewTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor}
+	switch {
+	case times > 1:
+		return nt, fmt.Errorf("%w: topic %q is named %d times", messages.ErrInvalidRequest, t.Topic, times)
+	case !s.allowedCluster(r, OpCreate) && !s.allowed(r, OpCreate, KindTopic, t.Topic):
+		return nt, messages.ErrTopicNotAuthorized
+	case messages.IsInternalTopic(t.Topic):
+		return nt, fmt.Errorf("%w: %s is internal", messages.ErrInvalidTopic, t.Topic)
+	}
+	if err := messages.CheckTopicName(t.Topic); err != nil {
+		return nt, err
+	}
+	for _, a := range t.ReplicaAssignment {
+		if nt.Assignment == nil {
+			nt.Assignment = map[int32][]messages.NodeID{}
+		}
+		for _, n := range a.Replicas {
+			nt.Assignment[a.Partition] = append(nt.Assignment[a.Partition], messages.NodeID(n))
+		}
+	}
+	for _, c := range t.Configs {
+		if c.Name == messages.MirrorNameConfig {
+			return nt, mirrorNameRefused()
+		}
+		if nt.Configs == nil {
+			nt.Configs = map[string]*string{}
+		}
+		nt.Configs[c.Name] = c.Value
+	}
+	return nt, nil
+}
+
+func mirrorNameRefused() error {
+	return fmt.Errorf("%w: %s is set by the mirror requests only", messages.ErrInvalidConfig, messages.MirrorNameConfig)
+}
+
+// spread puts the items of an outcome where they belong: sent[i] is the place of
+// item i. A refusal of the whole command becomes the error of each.
+func spread(items []messages.Item, sent []int, out messages.Outcome) {
+	for i, at := range sent {
+		switch {
+		case out.Err != nil:
+			items[at].Err = out.Err
+		case i < len(out.Items):
+			items[at] = out.Items[i]
+		default:
+			items[at].Err = fmt.Errorf("controller answered %d of %d items", len(out.Items), len(sent))
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package broker
+
+// AlterConfigs: served v0-2. The given set replaces what is set on a resource;
+// IncrementalAlterConfigs (44) is the better request.
+//
+// Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 64
+// cluster mirror. mirror.name stays as it is: a request that names it is refused
+// with INVALID_CONFIG (OP-11).
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+)
+
+func (s *Server) handleAlterConfigs(ctx context.Context, r *request) reply {
+	req := r.body.(*kmsg.AlterConfigsRequest)
+	resp := kmsg.NewPtrAlterConfigsResponse()
+	resp.Version = req.Version
+	changes := make([]messages.ResourceChange, len(req.Resources))
+	for i, res := range req.Resources {
+		changes[i] = messages.ResourceChange{Type: messages.ResourceType(res.ResourceType), Name: res.ResourceName}
+		for _, c := range res.Configs {
+			changes[i].Changes = append(changes[i].Changes, messages.ConfigChange{Name: c.Name, Op: messages.ConfigSet, Value: c.Value})
+		}
+	}
+	items := s.alterConfigs(ctx, r, messages.AlterConfigs{Resources: changes, Replace: true, ValidateOnly: req.ValidateOnly})
+	for i, res := range req.Resources {
+		rr := kmsg.NewAlterConfigsResponseResource()
+		rr.ResourceType, rr.ResourceName = res.ResourceType, res.ResourceName
+		rr.ErrorCode, rr.ErrorMessage = r.code(items[i].Err), errorText(items[i].Err)
+		resp.Resources = append(resp.Resources, rr)
+	}
+	return answer(resp)
+}
+
+// alterConfigs checks what the protocol forbids, submits the rest and returns
+// one item per resource, in order.
+func (s *Server) alterConfigs(ctx context.Context, r *request, cmd messages.AlterConfigs) []messages.Item {
+	items := make([]messages.Item, len(cmd.Resources))
+	var sent []int
+	type resource struct {
+		kind messages.ResourceType
+		name string
+	}
+	times := map[resource]int{}
+	for _, c := range cmd.Resources {
+		times[resource{c.Type, c.Name}]++
+	}
+	all := cmd.Resources
+	cmd.Resources = nil
+	for i, c := range all {
+		if times[resource{c.Type, c.Name}] > 1 {
+			items[i].Err = fmt.Errorf("%w: resource %q is named more than once", messages.ErrInvalidRequest, c.Name)
+		} else if items[i].Err = s.mayAlter(r, c); items[i].Err == nil {
+			cmd.Resources = append(cmd.Resources, c)
+			sent = append(sent, i)
+		}
+	}
+	if len(sent) > 0 {
+		spread(items, sent, s.submit(ctx, r, 0, cmd))
+	}
+	return items
+}
+
+func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
+	switch c.Type {
+	case messages.ResourceTopic:
+		if !s.allowed(r, OpAlterConfigs, KindTopic, c.Name) {
+			return messages.ErrTopicNotAuthorized
+		}
+		if s.image().Topic(c.Name) == nil {
+			return messages.ErrUnknownTopicOrPartition
+		}
+	case messages.ResourceBroker:
+		if !s.allowedCluster(r, OpAlterConfigs) {
+			return messages.ErrClusterNotAuthorized
+		}
+	case messages.ResourceClusterMirror:
+		if !s.allowed(r, OpAlterConfigs, KindClusterMirror, c.Name) {
+			return messages.ErrMirrorNotAuthorized
+		}
+		if err := s.mirroringOn(); err != nil {
+			return err
+		}
+		if s.image().Mirror(c.Name) == nil {
+			return fmt.Errorf("%w: %q", messages.ErrUnknownMirror, c.Name)
+		}
+	default:
+		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)
+	}
+	for _, change := range c.Changes {
+		if change.Name == messages.MirrorNameConfig {
+			return mirrorNameRefused()
+		}
+	}
+	return nil
+}

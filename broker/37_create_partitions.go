@@ -1,0 +1,61 @@
+package broker
+
+// CreatePartitions: served v0-3.
+//
+// A topic of a mirror that isn't .stopped: POLICY_VIOLATION with a text that
+// starts with READ_ONLY_TOPIC (OP-23); the controller refuses it.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+)
+
+func (s *Server) handleCreatePartitions(ctx context.Context, r *request) reply {
+	req := r.body.(*kmsg.CreatePartitionsRequest)
+	resp := kmsg.NewPtrCreatePartitionsResponse()
+	resp.Version = req.Version
+	img := s.image()
+	cmd := messages.CreatePartitions{ValidateOnly: req.ValidateOnly}
+	items := make([]messages.Item, len(req.Topics))
+	var sent []int
+	seen := map[string]bool{}
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		switch {
+		case seen[t.Topic]:
+			items[i].Err = fmt.Errorf("%w: topic %q is named twice", messages.ErrInvalidRequest, t.Topic)
+		case !s.allowed(r, OpAlter, KindTopic, t.Topic):
+			items[i].Err = messages.ErrTopicNotAuthorized
+		case img.Topic(t.Topic) == nil:
+			items[i].Err = messages.ErrUnknownTopicOrPartition
+		case messages.IsInternalTopic(t.Topic):
+			items[i].Err = fmt.Errorf("%w: %s is internal", messages.ErrInvalidTopic, t.Topic)
+		default:
+			pc := messages.PartitionCount{Topic: t.Topic, Count: t.Count}
+			for _, a := range t.Assignment {
+				var nodes []messages.NodeID
+				for _, n := range a.Replicas {
+					nodes = append(nodes, messages.NodeID(n))
+				}
+				pc.Assignment = append(pc.Assignment, nodes)
+			}
+			cmd.Topics = append(cmd.Topics, pc)
+			sent = append(sent, i)
+		}
+		seen[t.Topic] = true
+	}
+	if len(sent) > 0 {
+		spread(items, sent, s.submit(ctx, r, millis(req.TimeoutMillis), cmd))
+	}
+	for i := range req.Topics {
+		rt := kmsg.NewCreatePartitionsResponseTopic()
+		rt.Topic = req.Topics[i].Topic
+		rt.ErrorCode, rt.ErrorMessage = r.code(items[i].Err), errorText(items[i].Err)
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return answer(resp)
+}

@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages/wire"
+)
+
+// API keys that code names; the table has all of them.
+const (
+	keyProduce     int16 = 0
+	keyApiVersions int16 = 18
+)
+
+// api is one row of the table: a key, the versions served, and who serves it.
+type api struct {
+	key      int16
+	name     string
+	min, max int16
+	listed   bool // in ApiVersions
+	new      func() kmsg.Request
+	handle   func(*Server, context.Context, *request) reply
+	// guard checks a body before it is decoded, where the decoder would take
+	// memory on the client's word. nil for none.
+	guard func(body []byte, version int16) error
+}
+
+// apis is the table of everything that this server answers, in order of the
+// keys. A key that isn't here costs the connection.
+func apis() []api {
+	return []api{
+		{0, "Produce", 0, 13, true, func() kmsg.Request { return kmsg.NewPtrProduceRequest() }, (*Server).handleProduce, guardProduce},
+		{1, "Fetch", 4, 18, true, func() kmsg.Request { return kmsg.NewPtrFetchRequest() }, (*Server).handleFetch, nil},
+		{2, "ListOffsets", 1, 11, true, func() kmsg.Request { return kmsg.NewPtrListOffsetsRequest() }, (*Server).handleListOffsets, nil},
+		{3, "Metadata", 0, 13, true, func() kmsg.Request { return kmsg.NewPtrMetadataRequest() }, (*Server).handleMetadata, nil},
+		{10, "FindCoordinator", 0, 7, true, func() kmsg.Request { return kmsg.NewPtrFindCoordinatorRequest() }, (*Server).handleFindCoordinator, nil},
+		{18, "ApiVersions", 0, apiVersionsMax, true, func() kmsg.Request { return kmsg.NewPtrApiVersionsRequest() }, (*Server).handleApiVersions, nil},
+		{19, "CreateTopics", 2, 7, true, func() kmsg.Request { return kmsg.NewPtrCreateTopicsRequest() }, (*Server).handleCreateTopics, nil},
+		{20, "DeleteTopics", 1, 6, true, func() kmsg.Request { return kmsg.NewPtrDeleteTopicsRequest() }, (*Server).handleDeleteTopics, nil},
+		{21, "DeleteRecords", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDeleteRecordsRequest() }, (*Server).handleDeleteRecords, nil},
+		{22, "InitProducerId", 0, 5, true, func() kmsg.Request { return kmsg.NewPtrInitProducerIDRequest() }, (*Server).handleInitProducerID, nil},
+		{23, "OffsetForLeaderEpoch", 2, 4, true, func() kmsg.Request { return kmsg.NewPtrOffsetForLeaderEpochRequest() }, (*Server).handleOffsetForLeaderEpoch, nil},
+		{32, "DescribeConfigs", 1, 4, true, func() kmsg.Request { return kmsg.NewPtrDescribeConfigsRequest() }, (*Server).handleDescribeConfigs, nil},
+		{33, "AlterConfigs", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrAlterConfigsRequest() }, (*Server).handleAlterConfigs, nil},
+		{37, "CreatePartitions", 0, 3, true, func() kmsg.Request { return kmsg.NewPtrCreatePartitionsRequest() }, (*Server).handleCreatePartitions, nil},
+		{44, "IncrementalAlterConfigs", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrIncrementalAlterConfigsRequest() }, (*Server).handleIncrementalAlterConfigs, nil},
+		{60, "DescribeCluster", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }, (*Server).handleDescribeCluster, nil},
+		{75, "DescribeTopicPartitions", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrDescribeTopicPartitionsRequest() }, (*Server).handleDescribeTopicPartitions, nil},
+		mirrorAPI(wire.KeyCreateClusterMirror, (*Server).handleCreateClusterMirror),
+		mirrorAPI(wire.KeyStartMirrorTopics, (*Server).handleStartMirrorTopics),
+		mirrorAPI(wire.KeyStopMirrorTopics, (*Server).handleStopMirrorTopics),
+		mirrorAPI(wire.KeyListClusterMirrors, (*Server).handleListClusterMirrors),
+		mirrorAPI(wire.KeyDescribeClusterMirrors, (*Server).handleDescribeClusterMirrors),
+		mirrorAPI(wire.KeyReadMirrorStates, (*Server).handleReadMirrorStates),
+		mirrorAPI(wire.KeyWriteMirrorStates, (*Server).handleWriteMirrorStates),
+		mirrorAPI(wire.KeyPauseMirrorTopics, (*Server).handlePauseMirrorTopics),
+		mirrorAPI(wire.KeyResumeMirrorTopics, (*Server).handleResumeMirrorTopics),
+		mirrorAPI(wire.KeyDeleteClusterMirror, (*Server).handleDeleteClusterMirror),
+		mirrorAPI(wire.KeyBumpLeaderEpochs, (*Server).handleBumpLeaderEpochs),
+		mirrorAPI(wire.KeyRecoverMirrorTopics, (*Server).handleRecoverMirrorTopics),
+	}
+}
+
+// mirrorAPI is a row for one of the KIP's requests: version 0, always listed
+// (OP-30).
+func mirrorAPI(key int16, handle func(*Server, context.Context, *request) reply) api {
+	return api{key, wire.KeyName(key), 0, 0, true, func() kmsg.Request { return wire.RequestForKey(key) }, handle, nil}
+}

@@ -1,0 +1,252 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+)
+
+const (
+	acceptPause    = 50 * time.Millisecond
+	readBufferSize = 8 << 10
+	// requestsAhead is how many requests of one connection are read while one is
+	// answered: enough to overlap network and disk, little enough to bound memory.
+	requestsAhead = 1
+)
+
+// conn is one client connection. run owns it: it starts the reader, answers
+// requests in order, and returns when both are through.
+type conn struct {
+	s        *Server
+	listener *listener
+	nc       net.Conn
+	host     string
+	id       int64
+	log      *zap.Logger
+	w        *frameWriter
+
+	queue    chan frame
+	gone     chan struct{} // closed when the client can't be waiting any more
+	goneOnce sync.Once
+	cancel   context.CancelCauseFunc // set by run before the reader starts, under mu
+	mu       sync.Mutex
+	stopped  bool
+}
+
+func newConn(s *Server, l *listener, nc net.Conn, host string, id int64) *conn {
+	if l.TLS != nil {
+		nc = tls.Server(nc, l.TLS)
+	}
+	c := &conn{
+		s: s, listener: l, nc: nc, host: host, id: id,
+		log:   s.log.With(zap.String("client", nc.RemoteAddr().String()), zap.Int64("connection", id)),
+		queue: make(chan frame, requestsAhead),
+		gone:  make(chan struct{}),
+	}
+	c.w = newFrameWriter(nc, !s.cfg.NoSendfile, func() {
+		_ = nc.SetWriteDeadline(s.clock.Now().Add(s.cfg.WriteTimeout))
+	})
+	return c
+}
+
+// run serves the connection to its end. The reader may be ahead of the answers
+// by requestsAhead frames; when it ends, what it has read is still answered.
+func (c *conn) run(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	c.cancel = cancel
+	c.mu.Unlock()
+	c.log.Debug("connection opened", zap.String("listener", c.listener.Name))
+
+	readerDone := make(chan error, 1)
+	quit := make(chan struct{})
+	go func() { readerDone <- c.read(quit) }()
+
+	err := c.answerAll(ctx)
+	close(quit)
+	cancel(net.ErrClosed)
+	_ = c.nc.Close()
+	if readErr := <-readerDone; err == nil {
+		err = readErr
+	}
+	c.logEnd(err)
+}
+
+// logEnd writes one line on how the connection ended: a fault of the client is
+// a warning, an ordinary end isn't.
+func (c *conn) logEnd(err error) {
+	switch {
+	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, errFrameCut), errors.Is(err, net.ErrClosed), errors.Is(err, ErrServerClosed):
+		c.log.Debug("connection closed")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.log.Debug("connection closed: idle", zap.Error(err))
+	default:
+		c.log.Warn("connection closed", zap.Error(err))
+	}
+}
+
+// read puts frames into the queue until the client ends, errs, or quit closes.
+func (c *conn) read(quit <-chan struct{}) error {
+	defer close(c.queue)
+	defer c.goneOnce.Do(func() { close(c.gone) })
+	r := bufio.NewReaderSize(c.nc, readBufferSize)
+	limits := frameLimits{largest: c.s.cfg.RequestBytesMax, small: c.s.cfg.SmallRequestBytesMax}
+	for {
+		f, err := readFrame(r, limits, c.extendRead)
+		if err != nil {
+			if c.isStopped() {
+				return ErrServerClosed
+			}
+			return fmt.Errorf("read request: %w", err)
+		}
+		select {
+		case c.queue <- f:
+		case <-quit:
+			return nil
+		}
+	}
+}
+
+func (c *conn) extendRead() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		_ = c.nc.SetReadDeadline(c.s.clock.Now().Add(c.s.cfg.IdleTimeout))
+	}
+}
+
+func (c *conn) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
+}
+
+// stopReading makes the reader end; requests that were read are still answered.
+func (c *conn) stopReading() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+}
+
+// cut ends the connection at once.
+func (c *conn) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.cancel != nil {
+		c.cancel(ErrServerClosed)
+	}
+	_ = c.nc.Close()
+}
+
+func (c *conn) answerAll(ctx context.Context) error {
+	for f := range c.queue {
+		if err := c.answerOne(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerOne decodes, handles and answers one frame. An error ends the
+// connection.
+func (c *conn) answerOne(ctx context.Context, f frame) error {
+	a := c.s.byKey[f.key]
+	if a == nil {
+		return fmt.Errorf("%w: key %d version %d", errAPIUnknown, f.key, f.version)
+	}
+	if f.version < a.min || f.version > a.max {
+		if f.key == keyApiVersions {
+			return c.w.writeResponse(tooNewApiVersions(), f.correlation, false)
+		}
+		return fmt.Errorf("%w: %s version %d, served are %d to %d", errAPIVersion, a.name, f.version, a.min, a.max)
+	}
+	r, err := c.decode(ctx, a, f)
+	if err != nil {
+		return err
+	}
+	rep := c.handle(ctx, r)
+	switch {
+	case rep.drop != nil:
+		return fmt.Errorf("%s: %w", a.name, rep.drop)
+	case rep.silent:
+		return nil
+	case rep.fetch != nil:
+		defer rep.fetch.release()
+		return c.w.writeFetch(rep.fetch, f.correlation)
+	default:
+		return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyApiVersions)
+	}
+}
+
+// decodeBytesMax bounds the big requests that are decoded at a time: a count in
+// a hostile frame can cost some 100 bytes of memory per byte of the frame.
+const (
+	decodeBytesMax   = 8 << 20
+	decodeBytesSmall = 64 << 10
+)
+
+func (c *conn) decode(ctx context.Context, a *api, f frame) (*request, error) {
+	if n := int64(min(len(f.body), decodeBytesMax)); n > decodeBytesSmall && a.guard == nil {
+		if err := c.s.decoding.Acquire(ctx, n); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", a.name, err)
+		}
+		defer c.s.decoding.Release(n)
+	}
+	body := a.new()
+	body.SetVersion(f.version)
+	clientID, rest, err := splitHeader(f.body, body.IsFlexible())
+	if err != nil {
+		return nil, fmt.Errorf("decode %s version %d: %w", a.name, f.version, err)
+	}
+	if a.guard != nil {
+		if err := a.guard(rest, f.version); err != nil {
+			return nil, fmt.Errorf("decode %s version %d: %w", a.name, f.version, err)
+		}
+	}
+	if err := body.ReadFrom(rest); err != nil {
+		return nil, fmt.Errorf("decode %s version %d: %w: %w", a.name, f.version, errFrameShape, err)
+	}
+	return &request{
+		api: a, version: f.version, body: body, listener: c.listener.Name, gone: c.gone, log: c.log,
+		who: messages.Requester{
+			Principal: anonymous,
+			ClientID:  clientID,
+			Host:      c.host,
+			RequestID: strconv.Itoa(int(c.s.cfg.NodeID)) + "-" + strconv.FormatInt(c.id, 10) + "-" + strconv.FormatInt(int64(f.correlation), 10),
+		},
+	}, nil
+}
+
+// anonymous is the principal of a client that didn't authenticate.
+const anonymous = "User:ANONYMOUS"
+
+// handle runs the handler. A panic costs this connection, not the process.
+func (c *conn) handle(ctx context.Context, r *request) (rep reply) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.Error("handler panicked", zap.String("api", r.api.name), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			rep = reply{drop: fmt.Errorf("%w: %v", errHandlerPanic, p)}
+		}
+	}()
+	if c.log.Core().Enabled(zap.DebugLevel) {
+		c.log.Debug("request", zap.String("api", r.api.name), zap.Int16("version", r.version), zap.String("client_id", r.who.ClientID))
+	}
+	return r.api.handle(c.s, ctx, r)
+}
+
+var errHandlerPanic = errors.New("handler panicked")

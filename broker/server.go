@@ -1,0 +1,254 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
+
+	"kagami/internal/clock"
+)
+
+// Server is a node's Kafka server. Use: New, Listen, Serve (blocks), Close.
+type Server struct {
+	cfg   Config
+	deps  Deps
+	clock clock.Clock
+	log   *zap.Logger
+
+	byKey    map[int16]*api
+	sessions *sessionCache
+	pids     producerIDs
+
+	// opening holds a token per batch that is being decompressed, decoding a
+	// weight per byte of big requests that are being decoded: both bound memory.
+	opening  chan struct{}
+	decoding *semaphore.Weighted
+
+	stopping chan struct{} // closed when Close begins
+	connSeq  atomic.Int64
+	wg       sync.WaitGroup // accept loops and connections
+
+	mu        sync.Mutex
+	listeners []*listener
+	conns     map[*conn]struct{}
+	perIP     map[string]int
+	closed    bool
+}
+
+// listener is a bound Listener.
+type listener struct {
+	Listener
+	socket net.Listener
+}
+
+// New checks cfg and deps and returns a server that listens nowhere yet.
+func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("check broker config: %w", err)
+	}
+	if deps.Authorizer == nil {
+		deps.Authorizer = AllowAll{}
+	}
+	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Bus == nil {
+		return nil, fmt.Errorf("build broker: %w", errMissingWiring)
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{
+		cfg:      cfg,
+		deps:     deps,
+		clock:    clk,
+		log:      log.Named("broker"),
+		byKey:    map[int16]*api{},
+		sessions: newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
+		opening:  make(chan struct{}, runtime.GOMAXPROCS(0)),
+		decoding: semaphore.NewWeighted(decodeBytesMax),
+		stopping: make(chan struct{}),
+		conns:    map[*conn]struct{}{},
+		perIP:    map[string]int{},
+	}
+	for _, a := range apis() {
+		s.byKey[a.key] = &a
+	}
+	return s, nil
+}
+
+// Listen binds every listener. On an error none stays bound.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrServerClosed
+	}
+	var lc net.ListenConfig
+	for _, l := range s.cfg.Listeners {
+		socket := l.Socket
+		if socket == nil {
+			var err error
+			if socket, err = lc.Listen(ctx, "tcp", l.Address); err != nil {
+				for _, bound := range s.listeners {
+					_ = bound.socket.Close()
+				}
+				s.listeners = nil
+				return fmt.Errorf("listen on %s for %s: %w", l.Address, l.Name, err)
+			}
+		}
+		s.listeners = append(s.listeners, &listener{Listener: l, socket: socket})
+	}
+	return nil
+}
+
+// Addr is the bound address of a listener, nil before Listen or if unknown.
+func (s *Server) Addr(name string) net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		if l.Name == name {
+			return l.socket.Addr()
+		}
+	}
+	return nil
+}
+
+// Serve accepts connections until Close, then returns nil once the accept loops
+// have ended; Close waits for the connections. ctx is the parent of every
+// request: its end aborts them. Call it once, after Listen.
+func (s *Server) Serve(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrServerClosed
+	}
+	listeners := s.listeners
+	errs := make(chan error, len(listeners))
+	for _, l := range listeners {
+		s.wg.Add(1)
+		go func() {
+			defer s.wg.Done()
+			errs <- s.accept(ctx, l)
+		}()
+	}
+	s.mu.Unlock()
+	var all error
+	for range listeners {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+func (s *Server) accept(ctx context.Context, l *listener) error {
+	s.log.Info("listening", zap.String("listener", l.Name), zap.Stringer("address", l.socket.Addr()))
+	for {
+		nc, err := l.socket.Accept()
+		if err == nil {
+			s.open(ctx, l, nc)
+			continue
+		}
+		select {
+		case <-s.stopping:
+			return nil
+		default:
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("accept on %s: %w", l.Name, err)
+		}
+		// Out of file descriptors, or a client that was gone before it was taken:
+		// neither ends the listener.
+		s.log.Warn("accept", zap.String("listener", l.Name), zap.Error(err))
+		if err := s.clock.Sleep(ctx, acceptPause); err != nil {
+			return fmt.Errorf("accept on %s: %w", l.Name, err)
+		}
+	}
+}
+
+// open registers a connection and starts it, or refuses it.
+func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
+	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
+	if err != nil {
+		host = nc.RemoteAddr().String()
+	}
+	s.mu.Lock()
+	var why string
+	switch {
+	case s.closed:
+		why = "server is closing"
+	case len(s.conns) >= s.cfg.ConnectionsMax:
+		why = "too many connections"
+	case s.cfg.ConnectionsPerIPMax > 0 && s.perIP[host] >= s.cfg.ConnectionsPerIPMax:
+		why = "too many connections from this address"
+	}
+	if why != "" {
+		s.mu.Unlock()
+		s.log.Warn("connection refused", zap.String("client", host), zap.String("reason", why))
+		_ = nc.Close()
+		return
+	}
+	c := newConn(s, l, nc, host, s.connSeq.Add(1))
+	s.conns[c] = struct{}{}
+	s.perIP[host]++
+	s.wg.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.wg.Done()
+		c.run(ctx)
+		s.forget(c)
+	}()
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.perIP[c.host]--; s.perIP[c.host] <= 0 {
+		delete(s.perIP, c.host)
+	}
+}
+
+// Connections is the number of open connections.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Close stops listening, ends long polls, lets requests that have begun finish
+// and answers them, and waits for all goroutines. When ctx ends first the
+// connections are cut and the error is its cause. It may be called twice.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.stopping)
+		for _, l := range s.listeners {
+			_ = l.socket.Close()
+		}
+	}
+	for c := range s.conns {
+		c.stopReading()
+	}
+	s.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		c.cut()
+	}
+	s.mu.Unlock()
+	<-done
+	return fmt.Errorf("close broker: %w", context.Cause(ctx))
+}
