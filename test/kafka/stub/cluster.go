@@ -33,6 +33,7 @@ type Cluster struct {
 	state    State
 	brokers  []*Broker
 	changed  chan struct{} // closed and replaced by every Update
+	asked    chan struct{} // the same by every request
 	seen     []Seen
 	handlers map[int16][]handler
 	edits    map[int16][]func(*Request, kmsg.Response)
@@ -73,7 +74,7 @@ func Start(o Options) (*Cluster, error) {
 		o.ClusterID = "stub-cluster"
 	}
 	c := &Cluster{
-		tls: o.TLS, changed: make(chan struct{}), handlers: make(map[int16][]handler), edits: make(map[int16][]func(*Request, kmsg.Response)),
+		tls: o.TLS, changed: make(chan struct{}), asked: make(chan struct{}), handlers: make(map[int16][]handler), edits: make(map[int16][]func(*Request, kmsg.Response)),
 		state: State{
 			ClusterID: o.ClusterID, Topics: make(map[string]*Topic), Groups: make(map[string]*Group),
 			Mirrors: make(map[int32][]wire.DescribeClusterMirrorsResponseDescribedMirror), Versions: NewestVersions(),
@@ -180,13 +181,14 @@ func (c *Cluster) Wait(ctx context.Context, ok func(*State, []Seen) bool) error 
 	for {
 		c.mu.Lock()
 		done := ok(&c.state, c.seen)
-		wake := c.changed
+		wake, asked := c.changed, c.asked
 		c.mu.Unlock()
 		if done {
 			return nil
 		}
 		select {
 		case <-wake:
+		case <-asked:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -197,6 +199,8 @@ func (c *Cluster) Wait(ctx context.Context, ok func(*State, []Seen) bool) error 
 func (c *Cluster) note(r Request) {
 	c.mu.Lock()
 	c.seen = append(c.seen, Seen{Request: r, At: clock.Wall{}.Now()})
+	close(c.asked)
+	c.asked = make(chan struct{})
 	c.mu.Unlock()
 }
 
