@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -97,11 +98,21 @@ func (w *world) apply(records ...metadata.Record) int64 {
 }
 
 func (w *world) applyLocked(records ...metadata.Record) int64 {
-	d, err := w.img.Apply(w.img.Offset()+1, records)
-	require.NoError(w.t, err)
-	w.img = d.New
+	require.NoError(w.t, w.tryLocked(records...))
 	return w.img.Offset()
 }
+
+func (w *world) tryLocked(records ...metadata.Record) error {
+	d, err := w.img.Apply(w.img.Offset()+1, records)
+	if err != nil {
+		return fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err)
+	}
+	w.img = d.New
+	return nil
+}
+
+// partitionsMax keeps fuzzed counts small.
+const partitionsMax = 100
 
 // topic creates a topic with one replica on node 1 per partition.
 func (w *world) topic(name string, partitions int32, configs map[string]string) *metadata.Topic {
@@ -208,12 +219,13 @@ func (w *world) Submit(_ context.Context, _ messages.Requester, cmd messages.Com
 		}
 	case messages.AlterConfigs:
 		for _, r := range c.Resources {
+			item := messages.Item{Name: r.Name}
 			for _, ch := range r.Changes {
-				if !c.ValidateOnly {
-					w.applyLocked(metadata.ConfigRecord(r.Type, r.Name, ch.Name, ch.Value))
+				if !c.ValidateOnly && item.Err == nil {
+					item.Err = w.tryLocked(metadata.ConfigRecord(r.Type, r.Name, ch.Name, ch.Value))
 				}
 			}
-			out.Items = append(out.Items, messages.Item{Name: r.Name})
+			out.Items = append(out.Items, item)
 		}
 	case messages.CreateMirror:
 		for _, ch := range c.Configs {
@@ -248,9 +260,14 @@ func (w *world) createLocked(t messages.NewTopic, validateOnly bool) messages.It
 		return messages.Item{Name: t.Name, Err: fmt.Errorf("%w: %q", messages.ErrTopicExists, t.Name)}
 	}
 	n := max(t.Partitions, 1)
+	if n > partitionsMax {
+		return messages.Item{Name: t.Name, Err: messages.ErrInvalidPartitions}
+	}
 	configs := map[string]string{}
 	for k, v := range t.Configs {
-		configs[k] = *v
+		if v != nil {
+			configs[k] = *v
+		}
 	}
 	item := messages.Item{Name: t.Name, Partitions: n, Replication: 1}
 	if !validateOnly {
@@ -263,6 +280,9 @@ func (w *world) growLocked(c messages.PartitionCount) error {
 	t := w.img.Topic(c.Topic)
 	if t.Mirror != "" && t.Desired != messages.DesiredStopped {
 		return fmt.Errorf("%w: topic %s belongs to mirror %s", messages.ErrReadOnlyTopic, t.Name, t.Mirror)
+	}
+	if c.Count > partitionsMax {
+		return messages.ErrInvalidPartitions
 	}
 	for n := int32(len(t.Partitions)); n < c.Count; n++ {
 		w.applyLocked(metadata.PartitionRecord(t.ID, n, metadata.Partition{Leader: 1, Replicas: []messages.NodeID{1}, ISR: []messages.NodeID{1}}))
@@ -278,6 +298,8 @@ func (w *world) desireLocked(topics []messages.MirrorTopic, value string) []mess
 		switch {
 		case w.img.Topic(t.Name) != nil:
 			w.applyLocked(metadata.ConfigRecord(messages.ResourceTopic, t.Name, messages.MirrorNameConfig, &value))
+		case w.img.TopicByID(t.ID) != nil || t.NumPartitions > partitionsMax:
+			item.Err = messages.ErrTopicExists
 		case t.NumPartitions > 0:
 			w.topicLocked(t.Name, t.ID, t.NumPartitions, map[string]string{messages.MirrorNameConfig: value})
 		default:
@@ -296,7 +318,7 @@ func (w *world) bumpLocked(c messages.BumpLeaderEpochs) []messages.Item {
 		switch {
 		case t == nil:
 			item.Err = messages.ErrUnknownTopicID
-		case int(b.Partition) >= len(t.Partitions):
+		case b.Partition < 0 || int(b.Partition) >= len(t.Partitions) || b.MinLeaderEpoch == math.MaxInt32:
 			item.Err = messages.ErrUnknownTopicOrPartition
 		default:
 			p := t.Partitions[b.Partition]
