@@ -3,6 +3,7 @@ package fetch_test
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -47,10 +48,8 @@ func TestC40SessionForgetsAndRestarts(t *testing.T) {
 func forgets(seen []stub.Seen, partition int32) bool {
 	for _, r := range fetches(seen) {
 		for _, f := range r.ForgottenTopics {
-			for _, p := range f.Partitions {
-				if p == partition {
-					return true
-				}
+			if slices.Contains(f.Partitions, partition) {
+				return true
 			}
 		}
 	}
@@ -283,6 +282,7 @@ func TestLeaderMoves(t *testing.T) {
 		"with a hint": {
 			func(st *stub.State) { p := st.Topics["t"].Partitions[0]; p.Leader, p.Epoch = 1, 4 },
 			func(t *testing.T, s *memSink, c *stub.Cluster) {
+				t.Helper()
 				l := waitEvent[fetch.SourceLeaderMoved](t, s).Leader
 				require.Equal(t, messages.NodeID(1), l.ID)
 				require.Equal(t, int32(4), l.Epoch)
@@ -292,12 +292,14 @@ func TestLeaderMoves(t *testing.T) {
 		"without a hint": {
 			func(st *stub.State) { p := st.Topics["t"].Partitions[0]; p.Leader, p.NoHint = 1, true },
 			func(t *testing.T, s *memSink, _ *stub.Cluster) {
+				t.Helper()
 				require.True(t, fetch.Retriable(waitEvent[fetch.LeaderUnknown](t, s).Err))
 			},
 		},
 		"fenced, same leader": {
 			func(st *stub.State) { p := st.Topics["t"].Partitions[0]; p.Epoch = 4; p.Fill(3) },
 			func(t *testing.T, s *memSink, _ *stub.Cluster) {
+				t.Helper()
 				s.waitEnd(t, 8)
 				require.Len(t, s.events, 1)
 			},

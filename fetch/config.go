@@ -26,13 +26,13 @@ const (
 	keyTLSIdentify      = "ssl.endpoint.identification.algorithm"
 	keyKeyStoreType     = "ssl.keystore.type"
 	keyKeyStoreFile     = "ssl.keystore.location"
-	keyKeyStorePassword = "ssl.keystore.password"
+	keyKeyStorePassword = "ssl.keystore.password" //nolint:gosec // the name of a setting
 	keyKeyPassword      = "ssl.key.password"
 	keyKey              = "ssl.keystore.key"
 	keyCertChain        = "ssl.keystore.certificate.chain"
 	keyTrustType        = "ssl.truststore.type"
 	keyTrustFile        = "ssl.truststore.location"
-	keyTrustPassword    = "ssl.truststore.password"
+	keyTrustPassword    = "ssl.truststore.password" //nolint:gosec // the name of a setting
 	keyTrustCerts       = "ssl.truststore.certificates"
 )
 

@@ -120,7 +120,7 @@ func IsConnection(err error) bool {
 	return isConn
 }
 
-// ConnectionError: a request didn't get an answer.
+// ConnectionError is a request that didn't get an answer.
 type ConnectionError struct {
 	Address string // host:port of the broker, or the bootstrap list
 	Request string

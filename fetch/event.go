@@ -6,55 +6,55 @@ import "kagami/messages"
 // below is closed. Events are rare: never one per batch.
 type Event interface{ event() }
 
-// FirstSuccess: the first good answer since the partition was added; clears the
+// FirstSuccess is the first good answer since the partition was added; clears the
 // retry counter (states.md).
 type FirstSuccess struct{}
 
-// BatchEpochAboveDLE: a batch is newer than the local leader epoch. Nothing of
+// BatchEpochAboveDLE says that a batch is newer than the local leader epoch. Nothing of
 // the answer was appended and the partition has left the worker: EPOCH_FENCING.
 type BatchEpochAboveDLE struct {
 	BatchEpoch  int32
 	LeaderEpoch int32 // DLE at that time
 }
 
-// BatchEpochAboveSLE: a batch is newer than the source leader epoch that the
+// BatchEpochAboveSLE says that a batch is newer than the source leader epoch that the
 // worker was given. The partition has left the worker: refresh, then FAILED.
 type BatchEpochAboveSLE struct {
 	BatchEpoch  int32
 	SourceEpoch int32
 }
 
-// NearEpoch: batches came within 3 of the local leader epoch; they were
+// NearEpoch says that batches came within 3 of the local leader epoch; they were
 // appended. Sent once per batch epoch.
 type NearEpoch struct {
 	BatchEpoch  int32
 	LeaderEpoch int32
 }
 
-// SourceLeaderMoved: the source named a new leader. The partition has left the
+// SourceLeaderMoved says that the source named a new leader. The partition has left the
 // worker; add it to the worker of that broker.
 type SourceLeaderMoved struct {
 	Leader Leader
 }
 
-// LeaderUnknown: this broker no longer leads the partition and named no other.
+// LeaderUnknown says that this broker no longer leads the partition and named no other.
 // The partition has left the worker: refresh, then FAILED.
 type LeaderUnknown struct {
 	Err error
 }
 
-// RefreshWanted: metadata of the source may be old (codes 3, 5, 9, 100, 103). The
+// RefreshWanted says that metadata of the source may be old (codes 3, 5, 9, 100, 103). The
 // partition stays and backs off. Sent once per series of errors.
 type RefreshWanted struct {
 	Err error
 }
 
-// Failed: the partition has left the worker and can't go on by itself.
+// Failed says that the partition has left the worker and can't go on by itself.
 type Failed struct {
 	Err error
 }
 
-// GapSkipped: offsets [From, To) were gone on the source before they were
+// GapSkipped says that offsets [From, To) were gone on the source before they were
 // copied; the local log was restarted at To (workflows.md "Retention").
 type GapSkipped struct {
 	From, To int64
@@ -64,7 +64,7 @@ type GapSkipped struct {
 	Cut   Cut
 }
 
-// Truncated: the local log was cut because the source's differs.
+// Truncated says that the local log was cut because the source's differs.
 type Truncated struct {
 	Cut    Cut
 	Reason string

@@ -64,13 +64,13 @@ type jaasToken struct {
 func jaasTokens(text string) ([]jaasToken, error) {
 	var out []jaasToken
 	for i := 0; i < len(text); {
-		switch c := text[i]; {
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
+		switch c := text[i]; c {
+		case ' ', '\t', '\n', '\r':
 			i++
-		case c == '=' || c == ';':
+		case '=', ';':
 			out = append(out, jaasToken{text: string(c)})
 			i++
-		case c == '"' || c == '\'':
+		case '"', '\'':
 			value, n, ok := jaasQuoted(text[i:])
 			if !ok {
 				return nil, errJAASQuote

@@ -20,34 +20,34 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeCluster is a kfake cluster of one broker with topic t of n partitions.
-func fakeCluster(t testing.TB, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, string) {
-	t.Helper()
+func fakeCluster(tb testing.TB, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, string) {
+	tb.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t")}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	require.NoError(tb, err)
+	tb.Cleanup(c.Close)
 	return c, c.ListenAddrs()[0]
 }
 
-func plainConfig(t testing.TB, address string) fetch.Config {
-	t.Helper()
+func plainConfig(tb testing.TB, address string) fetch.Config {
+	tb.Helper()
 	c, err := fetch.ParseConfig(map[string]string{"bootstrap.servers": address})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return c
 }
 
-func newWorker(t testing.TB, address string, change func(*fetch.WorkerConfig)) *fetch.Worker {
-	t.Helper()
+func newWorker(tb testing.TB, address string, change func(*fetch.WorkerConfig)) *fetch.Worker {
+	tb.Helper()
 	cfg := fetch.WorkerConfig{
-		Source: plainConfig(t, address), Mirror: "m", Node: 7, SourceBroker: 0, Address: address,
+		Source: plainConfig(tb, address), Mirror: "m", Node: 7, SourceBroker: 0, Address: address,
 		MaxWait: 100 * time.Millisecond, Backoff: 20 * time.Millisecond, RequestTimeout: 5 * time.Second,
-		Clock: clock.Wall{}, Log: zaptest.NewLogger(t),
+		Clock: clock.Wall{}, Log: zaptest.NewLogger(tb),
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	w, err := fetch.NewWorker(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	w, err := fetch.NewWorker(tb.Context(), cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, w.Close()) })
 	return w
 }
 
@@ -55,14 +55,14 @@ func tp(topic string, partition int32) messages.TopicPartition {
 	return messages.TopicPartition{Topic: topic, Partition: partition}
 }
 
-func produce(t testing.TB, address string, topic string, partition int32, from, n int) {
-	t.Helper()
+func produce(tb testing.TB, address string, topic string, partition int32, from, n int) {
+	tb.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	defer cl.Close()
 	for i := range n {
 		r := &kgo.Record{Topic: topic, Partition: partition, Value: fmt.Appendf(nil, "v%d", from+i)}
-		require.NoError(t, cl.ProduceSync(t.Context(), r).FirstErr())
+		require.NoError(tb, cl.ProduceSync(tb.Context(), r).FirstErr())
 	}
 }
 

@@ -158,7 +158,7 @@ func (w *Worker) topicID(ctx context.Context, p *partition) (messages.TopicID, e
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = kmsg.StringPtr(p.tp.Topic)
+	t.Topic = new(p.tp.Topic)
 	req.Topics = append(req.Topics, t)
 	kresp, err := w.client.SeedBrokers()[0].Request(ctx, req)
 	if err != nil {

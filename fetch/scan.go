@@ -45,11 +45,7 @@ func Scan(tp messages.TopicPartition, b []byte, from int64, batchBytesMax int) S
 	for pos < len(b) {
 		h, n, err := scanOne(b[pos:], s.Next, batchBytesMax)
 		if err != nil {
-			offset := s.Next
-			if h.BaseOffset > offset {
-				offset = h.BaseOffset
-			}
-			s.Err = &CorruptError{TopicPartition: tp, Offset: offset, Reason: err.Error()}
+			s.Err = &CorruptError{TopicPartition: tp, Offset: max(s.Next, h.BaseOffset), Reason: err.Error()}
 			break
 		}
 		if n <= 0 {

@@ -66,9 +66,12 @@ type Cut struct {
 // Assignment puts a partition on a worker.
 type Assignment struct {
 	TopicPartition messages.TopicPartition
-	TopicID        messages.TopicID // the source's id, zero if the source has none
-	LeaderEpoch    int32            // SLE, NoEpoch if the source gives none
-	Sink           Sink
+	// TopicID is the id of the copy, which is the source's: not the one that the
+	// source names now, else a topic that was made again would be taken for the
+	// same one (C11). Zero only if the source has no topic ids.
+	TopicID     messages.TopicID
+	LeaderEpoch int32 // SLE, NoEpoch if the source gives none
+	Sink        Sink
 	// Lag is filled as long as the partition is with a worker; nil = not wanted.
 	Lag *Lag
 	// Notify is told of events, from any goroutine, one at a time for a partition.

@@ -164,8 +164,8 @@ func (s *memSink) notify(e fetch.Event) {
 }
 
 // waitFor waits until ok says so; it is called with the lock held.
-func (s *memSink) waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func (s *memSink) waitFor(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	limit := time.After(20 * time.Second)
 	for {
 		s.mu.Lock()
@@ -180,21 +180,21 @@ func (s *memSink) waitFor(t testing.TB, what string, ok func() bool) {
 		case <-limit:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.Fatalf("%s didn't come: start %d, end %d, events %#v", what, s.start, s.end, s.events)
+			tb.Fatalf("%s didn'tb come: start %d, end %d, events %#v", what, s.start, s.end, s.events)
 		}
 	}
 }
 
-func (s *memSink) waitEnd(t testing.TB, end int64) {
-	t.Helper()
-	s.waitFor(t, fmt.Sprintf("log end %d", end), func() bool { return s.end == end })
+func (s *memSink) waitEnd(tb testing.TB, end int64) {
+	tb.Helper()
+	s.waitFor(tb, fmt.Sprintf("log end %d", end), func() bool { return s.end == end })
 }
 
 // waitEvent waits for an event of type E and returns the first one.
-func waitEvent[E fetch.Event](t testing.TB, s *memSink) E {
-	t.Helper()
+func waitEvent[E fetch.Event](tb testing.TB, s *memSink) E {
+	tb.Helper()
 	var got E
-	s.waitFor(t, fmt.Sprintf("event %T", got), func() bool {
+	s.waitFor(tb, fmt.Sprintf("event %T", got), func() bool {
 		for _, e := range s.events {
 			if e, ok := e.(E); ok {
 				got = e

@@ -135,7 +135,7 @@ func (s *Source) metadata(ctx context.Context, names []string) (Cluster, error) 
 		req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(names))
 		for _, n := range names {
 			t := kmsg.NewMetadataRequestTopic()
-			t.Topic = kmsg.StringPtr(n)
+			t.Topic = new(n)
 			req.Topics = append(req.Topics, t)
 		}
 	}

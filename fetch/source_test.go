@@ -14,13 +14,13 @@ import (
 	"kagami/test/kafka/stub"
 )
 
-func newSource(t testing.TB, address string) *fetch.Source {
-	t.Helper()
+func newSource(tb testing.TB, address string) *fetch.Source {
+	tb.Helper()
 	s, err := fetch.NewSource(fetch.SourceConfig{
-		Source: plainConfig(t, address), Mirror: "m", Node: 7, RequestTimeout: 5 * time.Second, Log: zaptest.NewLogger(t),
+		Source: plainConfig(tb, address), Mirror: "m", Node: 7, RequestTimeout: 5 * time.Second, Log: zaptest.NewLogger(tb),
 	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
 

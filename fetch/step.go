@@ -65,6 +65,12 @@ func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) 
 	if d.Scan.Batches > 0 {
 		got, err := p.sink.AppendMirror(ctx, it.offset, d.Scan.Good)
 		if err != nil {
+			if end := p.sink.State().End; end != it.offset {
+				// Somebody else moved the log end meanwhile: step 1, only later.
+				w.log.Debug("log end moved under an append, dropped", p.field(), zap.Int64(messages.FieldOffset, end), zap.Error(err))
+				p.rewind()
+				return
+			}
 			w.sinkFailed(ctx, p, fmt.Errorf("append %s at %d: %w", p.tp, it.offset, err))
 			return
 		}

@@ -22,18 +22,18 @@ const (
 
 var topicID = messages.TopicID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 
-func startStub(t testing.TB, brokers int) *stub.Cluster {
-	t.Helper()
+func startStub(tb testing.TB, brokers int) *stub.Cluster {
+	tb.Helper()
 	c, err := stub.Start(stub.Options{Brokers: brokers})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
 	return c
 }
 
 // oneTopic is a stub of one broker with topic t.
-func oneTopic(t testing.TB, partitions int, change func(*stub.State, *stub.Topic)) *stub.Cluster {
-	t.Helper()
-	c := startStub(t, 1)
+func oneTopic(tb testing.TB, partitions int, change func(*stub.State, *stub.Topic)) *stub.Cluster {
+	tb.Helper()
+	c := startStub(tb, 1)
 	c.Update(func(s *stub.State) {
 		topic := s.NewTopic("t", topicID, partitions)
 		if change != nil {
@@ -48,14 +48,14 @@ func assignment(s *memSink, partition int32) fetch.Assignment {
 }
 
 // follow puts a new sink for partition 0 on a new worker.
-func follow(t testing.TB, c *stub.Cluster, s *memSink, change func(*fetch.Assignment)) (*fetch.Worker, *fetch.Lag) {
-	t.Helper()
-	w := newWorker(t, c.Address(), nil)
+func follow(tb testing.TB, c *stub.Cluster, s *memSink, change func(*fetch.Assignment)) (*fetch.Worker, *fetch.Lag) {
+	tb.Helper()
+	w := newWorker(tb, c.Address(), nil)
 	a := assignment(s, 0)
 	if change != nil {
 		change(&a)
 	}
-	require.NoError(t, w.Add(t.Context(), a))
+	require.NoError(tb, w.Add(tb.Context(), a))
 	return w, a.Lag
 }
 
@@ -65,10 +65,10 @@ func sourceBytes(c *stub.Cluster, partition int) []byte {
 	return b
 }
 
-func within(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
+func within(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), d)
+	tb.Cleanup(cancel)
 	return ctx
 }
 

@@ -50,7 +50,7 @@ func (b *Broker) apiVersions(req *Request) kmsg.Response {
 	}
 	b.c.Read(func(s *State) {
 		for key, r := range s.Versions {
-			if req.Version < 0 && key != keyApiVersions {
+			if req.Version < 0 && key != keyAPIVersions {
 				continue
 			}
 			k := kmsg.NewApiVersionsResponseApiKey()
@@ -66,7 +66,7 @@ func (b *Broker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 	resp := kmsg.NewPtrMetadataResponse()
 	resp.Version = req.Version
 	b.c.Read(func(s *State) {
-		resp.ClusterID = kmsg.StringPtr(s.ClusterID)
+		resp.ClusterID = new(s.ClusterID)
 		for _, o := range b.c.brokers {
 			n := kmsg.NewMetadataResponseBroker()
 			n.NodeID = o.ID
@@ -100,7 +100,7 @@ func (b *Broker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 
 func metadataTopic(t *Topic, version int16) kmsg.MetadataResponseTopic {
 	m := kmsg.NewMetadataResponseTopic()
-	m.Topic, m.IsInternal, m.ErrorCode = kmsg.StringPtr(t.Name), t.Internal, t.Code
+	m.Topic, m.IsInternal, m.ErrorCode = new(t.Name), t.Internal, t.Code
 	if version >= 10 {
 		m.TopicID = t.ID
 	}
@@ -204,7 +204,7 @@ func (b *Broker) offsetFetch(req *kmsg.OffsetFetchRequest) kmsg.Response {
 				t.Topic = topic
 				for p, o := range parts {
 					kp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-					kp.Partition, kp.Offset, kp.LeaderEpoch, kp.Metadata = p, o.Offset, o.Epoch, kmsg.StringPtr(o.Metadata)
+					kp.Partition, kp.Offset, kp.LeaderEpoch, kp.Metadata = p, o.Offset, o.Epoch, new(o.Metadata)
 					t.Partitions = append(t.Partitions, kp)
 				}
 				g.Topics = append(g.Topics, t)
@@ -219,7 +219,7 @@ func (b *Broker) offsetFetch(req *kmsg.OffsetFetchRequest) kmsg.Response {
 			t.Topic = topic
 			for p, o := range parts {
 				kp := kmsg.NewOffsetFetchResponseTopicPartition()
-				kp.Partition, kp.Offset, kp.LeaderEpoch, kp.Metadata = p, o.Offset, o.Epoch, kmsg.StringPtr(o.Metadata)
+				kp.Partition, kp.Offset, kp.LeaderEpoch, kp.Metadata = p, o.Offset, o.Epoch, new(o.Metadata)
 				t.Partitions = append(t.Partitions, kp)
 			}
 			resp.Topics = append(resp.Topics, t)
@@ -288,7 +288,7 @@ func (b *Broker) describeConfigs(req *kmsg.DescribeConfigsRequest) kmsg.Response
 
 func config(name, value string, source kmsg.ConfigSource) kmsg.DescribeConfigsResponseResourceConfig {
 	c := kmsg.NewDescribeConfigsResponseResourceConfig()
-	c.Name, c.Value, c.Source = name, kmsg.StringPtr(value), source
+	c.Name, c.Value, c.Source = name, new(value), source
 	c.IsDefault = source == kmsg.ConfigSourceDefaultConfig
 	return c
 }

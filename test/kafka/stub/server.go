@@ -14,7 +14,7 @@ import (
 
 const (
 	frameBytesMax  = 64 << 20
-	keyApiVersions = 18
+	keyAPIVersions = 18
 )
 
 var errDrop = errors.New("unknown request")
@@ -120,7 +120,7 @@ func (b *Broker) read(conn net.Conn) (*Request, int32, error) {
 	key, version, corr := r.Int16(), r.Int16(), r.Int32()
 	client := r.NullableString()
 	offered, ok := b.offered(key)
-	if key == keyApiVersions && ok && (version < offered.Min || version > offered.Max) {
+	if key == keyAPIVersions && ok && (version < offered.Min || version > offered.Max) {
 		// Answered in the oldest layout with UNSUPPORTED_VERSION (KIP-511).
 		return &Request{Broker: b.ID, Key: key, Version: -1, Body: kmsg.NewPtrApiVersionsRequest()}, corr, nil
 	}
@@ -155,7 +155,7 @@ func (b *Broker) offered(key int16) (Range, bool) {
 func write(conn net.Conn, resp kmsg.Response, corr int32, req *Request) error {
 	buf := make([]byte, 4, 1<<12)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(corr))
-	if resp.IsFlexible() && req.Key != keyApiVersions {
+	if resp.IsFlexible() && req.Key != keyAPIVersions {
 		buf = append(buf, 0)
 	}
 	buf = resp.AppendTo(buf)
