@@ -87,7 +87,6 @@ const (
 	ScheduleRetry                     // by the retry policy, or none if permanent or held
 	CancelRetry                       // stop the timer
 	RetryNow                          // after the reset write
-	RefreshSource                     // source metadata, at once
 	DropState                         // the coordinator writes tombstones
 )
 
@@ -116,8 +115,6 @@ func (e Effect) String() string {
 		return "cancel retry"
 	case RetryNow:
 		return "retry now"
-	case RefreshSource:
-		return "refresh source"
 	case DropState:
 		return "drop state"
 	default:

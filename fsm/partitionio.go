@@ -1,0 +1,252 @@
+package fsm
+
+import (
+	"fmt"
+	"time"
+
+	"kagami/messages"
+)
+
+// Input is something that a [Partition] is told. Inputs with a Work number are
+// answers to the output of that number; a stale one is dropped and counted.
+type Input interface{ input() }
+
+type (
+	// Lead: this node leads the partition under Epoch. Repeated with a higher epoch
+	// after a bump, and with a new wish at any time.
+	Lead struct {
+		Epoch   int32
+		Desired messages.Desired
+	}
+	// Resign: this node leads the partition no more.
+	Resign struct{}
+	// Loaded answers ReadState with what the coordinator has stored.
+	Loaded struct {
+		State     messages.PartitionState
+		LogEmpty  bool  // log end offset 0
+		NowMillis int64 // write numbers of this incarnation start above it
+	}
+	// Wish: mirror.name of the topic changed.
+	Wish struct{ Desired messages.Desired }
+	// Written: the coordinator has stored a write, or had stored it before.
+	Written struct {
+		Number   int64
+		Previous messages.State
+		Attempt  int16
+	}
+	// WriteRefused: the coordinator refused it for good. Retriable answers
+	// (not coordinator, loading, timeout) never come here: the writer repeats.
+	WriteRefused struct {
+		Number int64
+		Fenced bool // a newer leader has written
+		Text   string
+	}
+
+	// Truncated: the log is cut where the source's LME says.
+	Truncated struct {
+		Work uint32
+		Cut  Cut
+	}
+	// Converged: how far the replicas are after a cut; repeated when that changes.
+	Converged struct {
+		Work uint32
+		Convergence
+	}
+	// Failed: an error inside the state.
+	Failed struct {
+		Work  uint32
+		Cause Cause
+		Text  string
+	}
+	// Healthy: the first successful fetch since the fetcher was created.
+	Healthy struct{ Work uint32 }
+	// EpochAhead: the fetcher refused a batch and has let go of the partition.
+	EpochAhead struct {
+		Work       uint32
+		BatchEpoch int32
+	}
+	// Raised: DLE is Epoch now; Min was asked for.
+	Raised struct {
+		Work       uint32
+		Epoch, Min int32
+	}
+	// FetcherGone: no append of the fetcher runs or can start.
+	FetcherGone struct{ Work uint32 }
+	// Noted: a cut or a gap that the fetcher met. Never stale: it happened.
+	Noted struct {
+		Cut Cut
+		Gap Gap
+	}
+	// Sealed: step 1 of the stop is done, with what the log shows.
+	Sealed struct {
+		Work       uint32
+		LastEpoch  int32 // epoch of the last batch below the sealed offset, NoEpoch if none
+		ResetEpoch int32 // epoch of a MIRROR_PID_RESET at or above it that ends the log, else NoEpoch
+	}
+	// StepDone: a later step of the stop is done.
+	StepDone struct {
+		Work  uint32
+		Step  StopStep
+		Epoch int32 // StepBump: DLE as it is now
+	}
+
+	// RetryDue: a timer of SetTimer fired.
+	RetryDue struct{ Timer uint32 }
+	// Recover: RecoverMirrorTopics (OP-25).
+	Recover struct{ By messages.Requester }
+	// PolicyChanged: the retry limits changed.
+	PolicyChanged struct{}
+	// Reconnect: connection settings of the mirror changed (OP-8).
+	Reconnect struct{}
+	// Refreshed: a metadata refresh of the mirror ended (OP-21).
+	Refreshed struct{ OK bool }
+	// SourceChanged: the source has another cluster id (OP-26). SourceBack: it has
+	// the remembered one again, or what was remembered has been cleared.
+	SourceChanged struct{ Text string }
+	SourceBack    struct{}
+	// Fault: something about the topic that only people can end (recreated, too many
+	// partitions, a loop). FaultOver: it is over.
+	Fault     struct{ Text string }
+	FaultOver struct{}
+)
+
+func (Lead) input()          {}
+func (Resign) input()        {}
+func (Loaded) input()        {}
+func (Wish) input()          {}
+func (Written) input()       {}
+func (WriteRefused) input()  {}
+func (Truncated) input()     {}
+func (Converged) input()     {}
+func (Failed) input()        {}
+func (Healthy) input()       {}
+func (EpochAhead) input()    {}
+func (Raised) input()        {}
+func (FetcherGone) input()   {}
+func (Noted) input()         {}
+func (Sealed) input()        {}
+func (StepDone) input()      {}
+func (RetryDue) input()      {}
+func (Recover) input()       {}
+func (PolicyChanged) input() {}
+func (Reconnect) input()     {}
+func (Refreshed) input()     {}
+func (SourceChanged) input() {}
+func (SourceBack) input()    {}
+func (Fault) input()         {}
+func (FaultOver) input()     {}
+
+// Cut is records removed by a truncation: offsets [From, To).
+type Cut struct{ From, To, Records, Bytes int64 }
+
+// Gap is offsets that were never copied, [From, To), met at AtMillis.
+type Gap struct{ From, To, AtMillis int64 }
+
+// StopStep is a step of the stop sequence (workflows.md, "Stop"). Storing the
+// LME and STOPPED are writes, not steps of this type.
+type StopStep int8
+
+// The steps, in order.
+const (
+	StepDetach StopStep = iota + 1 // remove the fetcher, seal
+	StepBump                       // raise DLE above the LME and above itself
+	StepAbort                      // an ABORT marker per open transaction
+	StepReset                      // MIRROR_PID_RESET, acknowledged by the ISR
+)
+
+// String is the step in words.
+func (s StopStep) String() string {
+	switch s {
+	case StepDetach:
+		return "detach"
+	case StepBump:
+		return "bump"
+	case StepAbort:
+		return "abort"
+	case StepReset:
+		return "reset"
+	default:
+		return fmt.Sprintf("StopStep(%d)", int8(s))
+	}
+}
+
+// Output is something that the owner of a [Partition] does, in the order given.
+// Outputs with a Work number are answered with an input of that number; each new
+// one makes older answers stale, so jobs of one partition run one after the other.
+type Output interface{ output() }
+
+type (
+	// ReadState: ask the coordinator, answer Loaded. Again: after a refused write;
+	// the owner waits a little, so that a disagreement doesn't spin.
+	ReadState struct{ Again bool }
+	// PersistWrite: store at the coordinator, repeat until it answers for good;
+	// answer Written or WriteRefused.
+	PersistWrite struct{ Write Write }
+
+	// Align: seal, ask the source for loops and for the LME, cut. Answer Truncated
+	// or Failed.
+	Align struct{ Work uint32 }
+	// AwaitReplicas: answer Converged now and on each change, until cancelled.
+	AwaitReplicas struct{ Work uint32 }
+	// Fetch: mirroring mode, then create or replace the fetcher at the log end.
+	// Answer Healthy, EpochAhead or Failed, whenever.
+	Fetch struct{ Work uint32 }
+	// Unfetch: remove the fetcher, answer FetcherGone. Not to be cancelled.
+	Unfetch struct{ Work uint32 }
+	// RaiseEpoch: refresh the source epoch, ask for max(it, BatchEpoch) + 10 if DLE
+	// isn't well above, wait for it. Answer Raised or Failed. BatchEpoch NoEpoch =
+	// not known.
+	RaiseEpoch struct {
+		Work       uint32
+		BatchEpoch int32
+	}
+	// RunStep: a step of the stop. Answer Sealed, StepDone or Failed.
+	RunStep struct {
+		Work uint32
+		Step StopStep
+		Min  int32 // StepBump: minLeaderEpoch
+	}
+	// OpenPartition: writable mode; then, unless cancelled, take client writes.
+	// Repeated by the owner until it works.
+	OpenPartition struct{ Work uint32 }
+	// ClosePartition: refuse client writes, at once.
+	ClosePartition struct{}
+	// Cancel: give up what runs, but for Unfetch.
+	Cancel struct{}
+	// SetTimer: one timer per partition, a new one replaces it; answer RetryDue.
+	SetTimer struct {
+		Timer uint32
+		Delay time.Duration
+	}
+	// StopTimer: forget it.
+	StopTimer struct{}
+	// RefreshSource: refresh the mirror's source metadata at once.
+	RefreshSource struct{}
+
+	// Moved, Refused, Permanent, Fenced and Mismatch are for logs and metrics.
+	Moved     struct{ Transition }
+	Refused   struct{ Err error }
+	Permanent struct{ Attempt int16 }
+	Fenced    struct{ Text string }
+	Mismatch  struct{ Stored, Computed int32 } // LME in the map and by the log (OP-43)
+)
+
+func (ReadState) output()      {}
+func (PersistWrite) output()   {}
+func (Align) output()          {}
+func (AwaitReplicas) output()  {}
+func (Fetch) output()          {}
+func (Unfetch) output()        {}
+func (RaiseEpoch) output()     {}
+func (RunStep) output()        {}
+func (OpenPartition) output()  {}
+func (ClosePartition) output() {}
+func (Cancel) output()         {}
+func (SetTimer) output()       {}
+func (StopTimer) output()      {}
+func (RefreshSource) output()  {}
+func (Moved) output()          {}
+func (Refused) output()        {}
+func (Permanent) output()      {}
+func (Fenced) output()         {}
+func (Mismatch) output()       {}
