@@ -226,10 +226,6 @@ func (t *configsTool) alterResource(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	del := messages.ParseList(*t.deleteConfig)
-	if err := t.checkDeletions(ctx, del); err != nil {
-		return err
-	}
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceType(t.entity.resource), t.name
@@ -238,7 +234,7 @@ func (t *configsTool) alterResource(ctx context.Context) error {
 			Name: key, Op: kmsg.IncrementalAlterConfigOpSet, Value: kmsg.StringPtr(add[key]),
 		})
 	}
-	for _, key := range del {
+	for _, key := range messages.ParseList(*t.deleteConfig) {
 		res.Configs = append(res.Configs, kmsg.IncrementalAlterConfigsRequestResourceConfig{Name: key, Op: kmsg.IncrementalAlterConfigOpDelete})
 	}
 	req.Resources = append(req.Resources, res)
@@ -265,33 +261,6 @@ func (t *configsTool) completed() {
 	} else {
 		fmt.Fprintf(t.Out, "Completed updating config for %s %s.\n", t.entity.singular, t.name)
 	}
-}
-
-// checkDeletions refuses to delete what isn't set, as Kafka's tool does.
-func (t *configsTool) checkDeletions(ctx context.Context, keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	entries, err := describeResource(ctx, t.client, t.entity.resource, t.name, false)
-	if err != nil {
-		return err
-	}
-	set := map[string]bool{}
-	for _, e := range entries {
-		if t.dynamic(e) {
-			set[e.Name] = true
-		}
-	}
-	var unknown []string
-	for _, key := range keys {
-		if !set[key] {
-			unknown = append(unknown, key)
-		}
-	}
-	if len(unknown) > 0 {
-		return usagef("Invalid config(s): %s", strings.Join(unknown, ","))
-	}
-	return nil
 }
 
 // dynamic reports an entry that was set on the entity itself.

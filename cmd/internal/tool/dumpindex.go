@@ -71,6 +71,10 @@ func (t *dumpTool) dumpIndex(file string) error {
 			last = offset
 		}
 	}
+	if len(list) == 0 {
+		fmt.Fprintf(t.Out, "%s is empty.\n", file)
+		return nil
+	}
 	if t.sanityCheck(file, rest, last, base) {
 		return nil
 	}
@@ -165,16 +169,20 @@ func (t *dumpTool) dumpProducers(file string) error {
 		return nil
 	}
 	for e := b[head:]; len(e) > 0; e = e[entry:] {
-		open := "None"
+		open := "OptionalLong.empty"
 		if first := int64(be.Uint64(e[38:])); first >= 0 {
-			open = fmt.Sprintf("Some(%d)", first)
+			open = fmt.Sprintf("OptionalLong[%d]", first)
 		}
 		sequence, offset, delta := int32(be.Uint32(e[10:])), int64(be.Uint64(e[14:])), int32(be.Uint32(e[22:]))
 		fmt.Fprintf(t.Out, "producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
 			int64(be.Uint64(e)), int16(be.Uint16(e[8:])), int32(be.Uint32(e[34:])), open, int64(be.Uint64(e[26:])))
-		if sequence >= 0 {
+		if offset >= 0 { // else it has open transactions or epochs only, no batch
+			first := int64(sequence) - int64(delta)
+			if first < 0 {
+				first += 1 << 31 // sequences wrap around at 2147483647
+			}
 			fmt.Fprintf(t.Out, " firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
-				sequence-delta, sequence, offset, delta, int64(be.Uint64(e[26:])))
+				first, sequence, offset, delta, int64(be.Uint64(e[26:])))
 		}
 		fmt.Fprintln(t.Out)
 	}

@@ -164,7 +164,24 @@ func TestDumpLogAsKafkas(t *testing.T) {
 		txn = be.AppendUint64(txn, v)
 	}
 	txnIndex := writeFile(t, filepath.Join(dir, "t-0", "00000000000000000000.txnindex"), txn)
+	entries := be.AppendUint32(nil, 2)
+	for _, e := range []struct{ sequence, open int64 }{{9, 3}, {-1, -1}} {
+		entries = be.AppendUint16(be.AppendUint64(entries, 4000), 2)
+		entries = be.AppendUint64(be.AppendUint32(entries, uint32(e.sequence)), 5)
+		entries = be.AppendUint64(be.AppendUint32(entries, 2), 77)
+		entries = be.AppendUint64(be.AppendUint32(entries, 8), uint64(e.open))
+	}
+	snapshot := be.AppendUint32([]byte{0, 1}, crc32.Checksum(entries, crc32.MakeTable(crc32.Castagnoli)))
+	snapshotFile := writeFile(t, filepath.Join(dir, "t-0", "00000000000000000023.snapshot"), append(snapshot, entries...))
+	empty := writeFile(t, filepath.Join(dir, "t-1", "00000000000000000000.index"), nil)
+	emptyTime := writeFile(t, filepath.Join(dir, "t-1", "00000000000000000000.timeindex"), nil)
+	writeFile(t, filepath.Join(dir, "t-1", segmentName), nil)
 	rows := map[string][]string{
+		"producer snapshot":    {"--files", snapshotFile},
+		"empty index":          {"--files", empty},
+		"empty time index":     {"--files", emptyTime},
+		"empty index sanity":   {"--files", empty + "," + emptyTime, "--index-sanity-check"},
+		"empty log":            {"--files", filepath.Join(dir, "t-1", segmentName)},
 		"shallow":              {"--files", data},
 		"two files":            {"--files", data + "," + state},
 		"deep":                 {"--files", data, "--deep-iteration"},
