@@ -479,3 +479,21 @@ func TestAddressOfLeader(t *testing.T) {
 	_, _, err := net.SplitHostPort(fetch.Broker{Host: "fe80::1%lo", Port: 9092}.Address())
 	require.NoError(t, err)
 }
+
+// C46b: a source on an IPv6 address.
+func TestC46IPv6Source(t *testing.T) {
+	c, err := stub.Start(stub.Options{Host: "::1"})
+	if err != nil {
+		t.Skip("this machine has no IPv6: ", err)
+	}
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	c.Update(func(st *stub.State) { st.NewTopic("t", topicID, 1).Partitions[0].Fill(3) })
+	topics, err := newSource(t, c.Address()).Topics(t.Context(), nil)
+	require.NoError(t, err)
+	leader := topics.Topics["t"].Partitions[0].Leader
+	require.Equal(t, "::1", leader.Host)
+	require.Equal(t, c.Address(), leader.Address())
+	s := newMemSink()
+	follow(t, c, s, nil)
+	s.waitEnd(t, 3)
+}

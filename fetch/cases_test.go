@@ -290,3 +290,26 @@ func TestC32OneCorruptBatch(t *testing.T) {
 	require.NoError(t, w.Add(t.Context(), assignment(sinks[0], 0)))
 	sinks[0].waitEnd(t, 10)
 }
+
+// The source's log start lies within a batch (DeleteRecords): the batch comes
+// whole, and the copy's log start is the source's.
+func TestC10LogStartWithinABatch(t *testing.T) {
+	ten := make([]stub.Record, 10)
+	for i := range ten {
+		ten[i].Value = []byte("x")
+	}
+	c := oneTopic(t, 1, func(_ *stub.State, topic *stub.Topic) {
+		p := topic.Partitions[0]
+		p.Put(stub.Build(stub.Spec{Base: 0, Records: ten}), stub.Build(stub.Spec{Base: 10, Records: ten}), stub.Build(stub.Spec{Base: 20, Records: ten}))
+		p.Trim(15)
+	})
+	s := newMemSink()
+	_, lag := follow(t, c, s, nil)
+	s.waitEnd(t, 30)
+	s.waitFor(t, "log start 15", func() bool { return s.start == 15 })
+	require.Equal(t, sourceBytes(c, 0), s.bytes())
+	c.Update(func(st *stub.State) { st.Topics["t"].Partitions[0].Fill(2) })
+	s.waitEnd(t, 32)
+	require.Equal(t, 1, countEvents[fetch.GapSkipped](s))
+	require.Equal(t, int64(15), lag.Snapshot().SourceLogStart)
+}

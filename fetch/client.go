@@ -37,6 +37,16 @@ type clientOptions struct {
 	timeout  time.Duration // replica.socket.timeout.ms
 	retries  int           // of a request that isn't sent to one broker
 	log      *zap.Logger
+	// quiet silences kgo while it says true: during an outage we have said what is
+	// wrong, and kgo would say it again with every attempt. nil = never.
+	quiet func() bool
+}
+
+func (o clientOptions) level() kgo.LogLevel {
+	if o.quiet != nil && o.quiet() {
+		return kgo.LogLevelNone
+	}
+	return kgo.LogLevelWarn
 }
 
 // newClient makes a kgo client that only carries requests of ours: no group, no
@@ -60,7 +70,7 @@ func newClient(o clientOptions) (*kgo.Client, error) {
 		kgo.RequestTimeoutOverhead(max(o.timeout, time.Second)),
 		kgo.BrokerMaxReadBytes(frameBytesMax),
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(kzap.New(o.log.WithOptions(zap.AddStacktrace(zapcore.DPanicLevel)), kzap.Level(kgo.LogLevelWarn))),
+		kgo.WithLogger(kzap.New(o.log.WithOptions(zap.AddStacktrace(zapcore.DPanicLevel)), kzap.LevelFn(o.level))),
 		kgo.Dialer(o.config.dial),
 	}
 	switch o.config.Mechanism {

@@ -73,6 +73,9 @@ type Decision struct {
 	Near     bool  // step 5c
 	Fail     error // after the append: the partition fails
 	LogStart int64 // step 8: raise the local log start to this after the append; NoOffset = leave
+	// Restart: before the append, begin the empty local log again at this lower
+	// offset; NoOffset = don't.
+	Restart int64
 }
 
 // Decide is steps 1 to 8 of fetcher.md "Processing a partition response" as a
@@ -88,7 +91,7 @@ func Decide(v View, r Reply, ends EpochEnds) Decision {
 		return decideDiverging(v, r, ends)
 	}
 	s := Scan(v.TopicPartition, r.Batches, v.FetchOffset, v.BatchBytesMax) // 4
-	d := Decision{Verdict: VerdictAppend, Scan: s, LogStart: messages.NoOffset}
+	d := Decision{Verdict: VerdictAppend, Scan: s, LogStart: messages.NoOffset, Restart: messages.NoOffset}
 	switch { // 5
 	case s.MaxEpoch > v.Local.LeaderEpoch:
 		d.Verdict = VerdictAboveDLE
@@ -99,7 +102,7 @@ func Decide(v View, r Reply, ends EpochEnds) Decision {
 	case v.Unidentified && s.Batches > 0 && s.MinEpoch >= 0 && s.MinEpoch < v.Local.LatestEpoch:
 		// A log's epochs never go down. Without topic ids this is how a topic that
 		// was made again under the same name shows (C11, C41).
-		d.Scan = Scanned{Next: v.FetchOffset, MaxEpoch: messages.NoEpoch, LastEpoch: messages.NoEpoch, MinEpoch: messages.NoEpoch}
+		d.Scan = nothing(v.FetchOffset)
 		d.Fail = fmt.Errorf("%w: %s: batch epoch went back from %d to %d at offset %d",
 			ErrTopicRecreated, v.TopicPartition, v.Local.LatestEpoch, s.MinEpoch, v.FetchOffset)
 		return d
@@ -107,6 +110,17 @@ func Decide(v View, r Reply, ends EpochEnds) Decision {
 	d.Near = s.Batches > 0 && s.MaxEpoch > v.Local.LeaderEpoch-epochNear
 	if s.Err != nil {
 		d.Fail = s.Err
+	}
+	if s.Below >= 0 {
+		// The log start lies within the first batch. A follower of Kafka's begins its
+		// empty log again at the batch's base and keeps the log start
+		// (Partition.appendRecordsToFollowerOrFutureReplica); so do we.
+		if v.Local.LogStart != v.Local.End {
+			d.Scan = nothing(v.FetchOffset)
+			d.Fail = &CorruptError{TopicPartition: v.TopicPartition, Offset: s.Below, Reason: fmt.Sprintf("first batch begins below log end %d", v.Local.End)}
+			return d
+		}
+		d.Restart, d.LogStart = s.Below, v.Local.LogStart
 	}
 	if r.LogStart > v.Local.LogStart { // 8; the cap at the high watermark follows the append
 		d.LogStart = r.LogStart

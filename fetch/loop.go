@@ -187,6 +187,7 @@ func (w *Worker) unanswered(r round, err *ConnectionError) {
 	now := w.clock.Now()
 	w.session.restart(true) // the source may have taken the request
 	w.faults++
+	w.outage.Store(true)
 	w.quietUntil = now.Add(w.cfg.Backoff)
 	for _, m := range r.members {
 		m.p.lag.fault(now, err)
@@ -208,6 +209,7 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 	if w.faults > 0 {
 		w.log.Info("source broker answers again", zap.Int("failed_requests", w.faults))
 		w.faults = 0
+		w.outage.Store(false)
 	}
 	if resp.ThrottleMillis > 0 {
 		w.quietUntil = now.Add(time.Duration(resp.ThrottleMillis) * time.Millisecond)

@@ -63,8 +63,11 @@ func TestDecide(t *testing.T) {
 		"3 nothing of ours is that old": {with(func(r *fetch.Reply) { r.DivergingEpoch, r.DivergingEnd = 2, 9 }), nil, short{Verdict: fetch.VerdictTruncate}},
 		"4 nothing":                     {none, nil, short{Verdict: fetch.VerdictAppend, LogStart: -1}},
 		"4 a gap is normal":             {with(func(r *fetch.Reply) { r.Batches = batchOf(15, 5) }), nil, short{Verdict: fetch.VerdictAppend, Batches: 1, LogStart: -1}},
-		"4 below the log end":           {with(func(r *fetch.Reply) { r.Batches = batchOf(9, 5) }), nil, short{Verdict: fetch.VerdictAppend, Fails: true, LogStart: -1}},
-		"4 going back":                  {with(func(r *fetch.Reply) { r.Batches = join(batchOf(11, 5), batchOf(11, 5)) }), nil, short{Verdict: fetch.VerdictAppend, Batches: 1, Fails: true, LogStart: -1}},
+		"4 first batch reaches below": {with(func(r *fetch.Reply) {
+			r.Batches = stub.Build(stub.Spec{Base: 8, LastOffsetDelta: 4, Epoch: 5, Records: value(3)})
+		}), nil, short{Verdict: fetch.VerdictAppend, Fails: true, LogStart: -1}},
+		"4 below the log end": {with(func(r *fetch.Reply) { r.Batches = batchOf(9, 5) }), nil, short{Verdict: fetch.VerdictAppend, Fails: true, LogStart: -1}},
+		"4 going back":        {with(func(r *fetch.Reply) { r.Batches = join(batchOf(11, 5), batchOf(11, 5)) }), nil, short{Verdict: fetch.VerdictAppend, Batches: 1, Fails: true, LogStart: -1}},
 		"4 a cut-off tail": {
 			with(func(r *fetch.Reply) { r.Batches = join(batchOf(10, 5), batchOf(11, 5)[:40]) }), nil, short{Verdict: fetch.VerdictAppend, Batches: 1, LogStart: -1},
 		},

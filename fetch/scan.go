@@ -21,6 +21,10 @@ type Scanned struct {
 	MaxEpoch  int32 // highest partition leader epoch in Good, NoEpoch if none
 	LastEpoch int32 // epoch of the last good batch, NoEpoch if none
 	MinEpoch  int32 // lowest epoch in Good, NoEpoch if none
+	// Below is the base offset of a first batch that begins below the offset asked
+	// for and reaches it, NoOffset if it doesn't: the source's log start lies
+	// within a batch (DeleteRecords), and batches are sent whole.
+	Below int64
 	// Partial is the size in bytes that a cut-off last batch says it has, 0 if
 	// there is none (-1: not even its length arrived). No error.
 	Partial int
@@ -35,15 +39,11 @@ type Scanned struct {
 // and rising (gaps are normal on compacted topics). batchBytesMax bounds a
 // batch's claimed length: more than fits into a response can never arrive, so
 // it is damage and no cut-off (OP-39). Nothing is copied.
-//
-// The first batch may begin below from when from points into it; a source sends
-// that batch whole. It is refused here as damage, because a copy can never have
-// half a batch.
 func Scan(tp messages.TopicPartition, b []byte, from int64, batchBytesMax int) Scanned {
-	s := Scanned{Next: from, MaxEpoch: messages.NoEpoch, LastEpoch: messages.NoEpoch, MinEpoch: messages.NoEpoch}
+	s := nothing(from)
 	pos := 0
 	for pos < len(b) {
-		h, n, err := scanOne(b[pos:], s.Next, batchBytesMax)
+		h, n, err := scanOne(b[pos:], s.Next, batchBytesMax, s.Batches == 0)
 		if err != nil {
 			s.Err = &CorruptError{TopicPartition: tp, Offset: max(s.Next, h.BaseOffset), Reason: err.Error()}
 			break
@@ -58,6 +58,9 @@ func Scan(tp messages.TopicPartition, b []byte, from int64, batchBytesMax int) S
 		if s.Batches == 0 || h.LeaderEpoch < s.MinEpoch {
 			s.MinEpoch = h.LeaderEpoch
 		}
+		if h.BaseOffset < s.Next {
+			s.Below = h.BaseOffset
+		}
 		s.MaxEpoch = max(s.MaxEpoch, h.LeaderEpoch)
 		s.LastEpoch = h.LeaderEpoch
 		s.Batches++
@@ -68,15 +71,20 @@ func Scan(tp messages.TopicPartition, b []byte, from int64, batchBytesMax int) S
 	return s
 }
 
+// nothing is a walk over no bytes.
+func nothing(from int64) Scanned {
+	return Scanned{Next: from, MaxEpoch: messages.NoEpoch, LastEpoch: messages.NoEpoch, MinEpoch: messages.NoEpoch, Below: messages.NoOffset}
+}
+
 // scanOne checks the batch at the start of b. n is its size; n < 0: cut off, the
 // batch says it has -n bytes; n = 0: cut off before its length.
-func scanOne(b []byte, from int64, batchBytesMax int) (batch.Header, int, error) {
+func scanOne(b []byte, from int64, batchBytesMax int, first bool) (batch.Header, int, error) {
 	h, n, err := peek(b, batchBytesMax)
 	if err != nil || n <= 0 {
 		return h, n, err
 	}
 	switch {
-	case h.BaseOffset < from:
+	case h.BaseOffset < from && (!first || h.LastOffset() < from):
 		return h, 0, fmt.Errorf("base offset %d is below offset %d", h.BaseOffset, from)
 	case int64(h.Records) > int64(h.LastOffsetDelta)+1:
 		return h, 0, fmt.Errorf("%d records within %d offsets", h.Records, int64(h.LastOffsetDelta)+1)

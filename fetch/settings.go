@@ -29,7 +29,8 @@ type WorkerConfig struct {
 	// PartitionMaxBytes is replica.fetch.max.bytes; default 1048576. A first batch
 	// that is larger arrives whole.
 	PartitionMaxBytes int32
-	// Backoff is mirror.fetch.backoff.ms. Zero is allowed and means no pause.
+	// Backoff is mirror.fetch.backoff.ms; at least 10 ms, so that a source which
+	// refuses at once costs no core.
 	Backoff time.Duration
 	// RequestTimeout is replica.socket.timeout.ms; default 30 s.
 	RequestTimeout time.Duration
@@ -70,8 +71,11 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	if c.Budget == nil {
 		c.Budget = NewBudget(1 << 62)
 	}
+	c.Backoff = max(c.Backoff, backoffMin)
 	return c
 }
+
+const backoffMin = 10 * time.Millisecond
 
 var errWorkerConfig = errors.New("worker config")
 

@@ -61,17 +61,25 @@ func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) 
 		}
 		p.checkID = false
 	}
+	at := it.offset
+	if d.Restart >= 0 {
+		at = d.Restart
+		if _, err := p.sink.RestartAt(ctx, at, fmt.Sprintf("log start %d lies within a batch", it.offset)); err != nil {
+			w.sinkFailed(ctx, p, fmt.Errorf("restart %s at %d: %w", p.tp, at, err))
+			return
+		}
+	}
 	end := it.offset
 	if d.Scan.Batches > 0 {
-		got, err := p.sink.AppendMirror(ctx, it.offset, d.Scan.Good)
+		got, err := p.sink.AppendMirror(ctx, at, d.Scan.Good)
 		if err != nil {
-			if end := p.sink.State().End; end != it.offset {
+			if end := p.sink.State().End; end != at {
 				// Somebody else moved the log end meanwhile: step 1, only later.
 				w.log.Debug("log end moved under an append, dropped", p.field(), zap.Int64(messages.FieldOffset, end), zap.Error(err))
 				p.rewind()
 				return
 			}
-			w.sinkFailed(ctx, p, fmt.Errorf("append %s at %d: %w", p.tp, it.offset, err))
+			w.sinkFailed(ctx, p, fmt.Errorf("append %s at %d: %w", p.tp, at, err))
 			return
 		}
 		end = got.End
@@ -82,6 +90,9 @@ func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) 
 	if err := w.raiseLogStart(ctx, p, d.LogStart); err != nil {
 		w.sinkFailed(ctx, p, fmt.Errorf("raise log start of %s to %d: %w", p.tp, d.LogStart, err))
 		return
+	}
+	if d.Restart >= 0 {
+		p.rewind() // nothing was fetched ahead on an answer like that
 	}
 	p.lag.good(w.clock.Now(), it.reply.HighWatermark, it.reply.LogStart, end)
 	p.faults, p.refreshSent = 0, false

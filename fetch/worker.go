@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,6 +28,7 @@ type Worker struct {
 	clock  clock.Clock
 	client *kgo.Client
 	cancel context.CancelCauseFunc
+	outage *atomic.Bool  // the last request got no answer
 	wake   chan struct{} // one token: something changed for the loop
 	done   sync.WaitGroup
 
@@ -55,15 +57,16 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	log := cfg.Log.With(zap.String(messages.FieldMirror, cfg.Mirror), zap.Int32(messages.FieldSource, int32(cfg.SourceBroker)), zap.String("worker", cfg.Name()))
+	outage := &atomic.Bool{}
 	client, err := newClient(clientOptions{
-		config: cfg.Source, clientID: cfg.ClientID(), seeds: []string{cfg.Address}, timeout: cfg.RequestTimeout, log: log,
+		config: cfg.Source, clientID: cfg.ClientID(), seeds: []string{cfg.Address}, timeout: cfg.RequestTimeout, log: log, quiet: outage.Load,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open connection to source %s: %w", cfg.Address, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &Worker{
-		cfg: cfg, log: log, clock: cfg.Clock, client: client, cancel: cancel,
+		cfg: cfg, log: log, clock: cfg.Clock, client: client, cancel: cancel, outage: outage,
 		wake: make(chan struct{}, 1), partitions: make(map[messages.TopicPartition]*partition), lastBytes: 64 << 10,
 	}
 	w.done.Go(func() { w.run(ctx) })

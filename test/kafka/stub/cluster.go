@@ -20,6 +20,7 @@ import (
 type Options struct {
 	Brokers   int    // default 1; ids 0, 1, 2, ...
 	ClusterID string // default "stub-cluster"
+	Host      string // to listen on; default 127.0.0.1
 	// TLS for all listeners, nil = plain.
 	TLS *tls.Config
 }
@@ -80,9 +81,12 @@ func Start(o Options) (*Cluster, error) {
 			Mirrors: make(map[int32][]wire.DescribeClusterMirrorsResponseDescribedMirror), Versions: NewestVersions(),
 		},
 	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
 	for id := range int32(o.Brokers) {
 		b := &Broker{ID: id, c: c, sessions: make(map[int32]*fetchSession), conns: make(map[net.Conn]struct{})}
-		if err := b.listen("127.0.0.1:0"); err != nil {
+		if err := b.listen(net.JoinHostPort(o.Host, "0")); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 		c.brokers = append(c.brokers, b)
