@@ -111,7 +111,9 @@ func (r *rig) fail(c Cause) { r.feed(Failed{Work: r.work(), Cause: c, Text: "inj
 func (r *rig) due() {
 	r.t.Helper()
 	require.NotZero(r.t, r.timer.Delay, "a timer is set")
-	r.feed(RetryDue{Timer: r.timer.Timer})
+	due := r.timer
+	r.timer = SetTimer{}
+	r.feed(RetryDue{Timer: due.Timer})
 }
 
 // stopFrom finishes a stop whose step 1 has been asked for.
