@@ -26,6 +26,7 @@ type fakeLog struct {
 	appended int // bytes
 
 	failAppend  error
+	onConfig    func(persistence.Config)
 	beforeCut   func() error // called before a cut changes anything
 	duplicateOf func(batch.Header) error
 }
@@ -128,7 +129,7 @@ func (l *fakeLog) RaiseLogStart(offset int64) error {
 func (l *fakeLog) ApplyRetention(_ context.Context, p persistence.RetentionPolicy) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.Bytes < 0 || len(l.batches) == 0 {
+	if p.Bytes < 0 || p.Bytes > int64(l.appended) || len(l.batches) == 0 {
 		return 0, nil
 	}
 	l.start = l.end // everything is old
@@ -142,10 +143,16 @@ func (l *fakeLog) CheckProducer(h batch.Header) error {
 	return nil
 }
 
-func (l *fakeLog) LogStart() int64              { l.mu.Lock(); defer l.mu.Unlock(); return l.start }
-func (l *fakeLog) End() int64                   { l.mu.Lock(); defer l.mu.Unlock(); return l.end }
-func (l *fakeLog) RecoveryPoint() int64         { l.mu.Lock(); defer l.mu.Unlock(); return l.synced }
-func (l *fakeLog) SetConfig(persistence.Config) {}
+func (l *fakeLog) LogStart() int64      { l.mu.Lock(); defer l.mu.Unlock(); return l.start }
+func (l *fakeLog) End() int64           { l.mu.Lock(); defer l.mu.Unlock(); return l.end }
+func (l *fakeLog) RecoveryPoint() int64 { l.mu.Lock(); defer l.mu.Unlock(); return l.synced }
+func (l *fakeLog) SizeBytes() int64     { l.mu.Lock(); defer l.mu.Unlock(); return int64(l.appended) }
+
+func (l *fakeLog) SetConfig(c persistence.Config) {
+	if l.onConfig != nil {
+		l.onConfig(c)
+	}
+}
 
 func (l *fakeLog) Flush() error {
 	l.mu.Lock()

@@ -34,7 +34,9 @@ type Replica struct {
 
 	mu      sync.Mutex // held for the whole of a change
 	journal *direct
+	claimed bool // by this process; what a checkpoint says is history
 	closed  bool
+	leads   atomic.Bool
 
 	gate     atomic.Uint32
 	watchers atomic.Pointer[[]*watcher]
@@ -128,7 +130,11 @@ func (r *Replica) publishLocked() {
 	r.logStart.Store(s.LogStart)
 	r.end.Store(s.LogEnd)
 	r.version.Add(1)
+	r.leads.Store(r.ledHere(s) == nil)
 }
+
+// Leads reports whether this node has claimed the partition and still holds it.
+func (r *Replica) Leads() bool { return r.leads.Load() }
 
 // propose runs one operation under the lock and publishes what came of it. The
 // caller calls notify after unlocking.
@@ -162,8 +168,24 @@ func (r *Replica) change(ctx context.Context, op Operation) (Applied, error) {
 // claimed one wraps messages.ErrFencedLeaderEpoch. Claiming the epoch that is
 // claimed already starts a new generation and costs no write.
 func (r *Replica) Claim(ctx context.Context, epoch int32) error {
-	_, err := r.change(ctx, Operation{Kind: OpClaim, Epoch: epoch, Node: r.node})
+	r.mu.Lock()
+	_, err := r.proposeLocked(ctx, Operation{Kind: OpClaim, Epoch: epoch, Node: r.node})
+	if err == nil {
+		r.claimed = true
+		r.publishLocked()
+	}
+	r.mu.Unlock()
+	r.notify()
 	return err
+}
+
+// resign ends the leadership: another node leads now, or none.
+func (r *Replica) resign() {
+	r.mu.Lock()
+	r.claimed = false
+	r.publishLocked()
+	r.mu.Unlock()
+	r.notify()
 }
 
 // SetMode is durable before it returns. Its result is the offset of the seal
@@ -375,6 +397,7 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 		return Checkpoint{}, false, nil
 	}
 	r.closed = true
+	r.publishLocked()
 	if cerr := r.log.Close(); cerr != nil {
 		err = fmt.Errorf("close %s: %w", r.tp, cerr)
 	}

@@ -247,6 +247,8 @@ func TestReplicaSealIsRepeatable(t *testing.T) {
 	require.Equal(t, int64(10), g.mode(messages.ModeSealed))
 	g.kill()
 	g.open()
+	_, err = g.r.AppendInternal(t.Context(), batch.AbortMarker(1, 0, 0, 0))
+	require.ErrorIs(t, err, messages.ErrNotLeader, "an old claim is none")
 	require.Equal(t, int64(10), g.mode(messages.ModeSealed), "after a crash as well")
 	require.Equal(t, int32(8), g.r.State().LeaderEpoch)
 	require.Equal(t, int64(11), g.mode(messages.ModeWritable))
@@ -353,6 +355,7 @@ func TestReplicaCrash(t *testing.T) {
 			g.kill()
 			g.open()
 			require.Equal(t, tc.wantEnd+1, g.r.State().End)
+			require.False(t, g.r.Leads())
 		})
 	}
 }

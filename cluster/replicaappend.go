@@ -173,8 +173,8 @@ func (r *Replica) appendLocked(ctx context.Context, op Operation) (persistence.A
 
 // ledHere refuses work on a partition that this node hasn't claimed.
 func (r *Replica) ledHere(s JournalState) error {
-	if r.closed || s.Node != r.node {
-		return fmt.Errorf("append to %s, claimed by node %d: %w", r.tp, s.Node, messages.ErrNotLeader)
+	if r.closed || !r.claimed || s.Node != r.node {
+		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
 	}
 	return nil
 }

@@ -1,0 +1,362 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// run carries out images, one round after the other.
+func (rs *Replicas) run(ctx context.Context) {
+	var applied *metadata.Image
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rs.wake:
+		}
+		rs.work.Lock()
+		img, topics, broker := rs.target, rs.todo, rs.broker
+		rs.target, rs.todo, rs.broker = nil, make(map[string]struct{}), false
+		rs.work.Unlock()
+		if img != nil {
+			rs.round(ctx, img, topics, broker)
+			if ctx.Err() != nil {
+				return
+			}
+			applied = img
+		}
+		rs.tell(applied, topics, img != nil)
+	}
+}
+
+// tell announces an applied image to waiters and subscribers.
+func (rs *Replicas) tell(img *metadata.Image, topics map[string]struct{}, isNew bool) {
+	if img == nil {
+		return
+	}
+	rs.work.Lock()
+	subs := append([]*replicaSub(nil), rs.subs...)
+	rs.work.Unlock()
+	for _, s := range subs {
+		switch {
+		case !s.greeted:
+			s.greeted = true
+			s.f(AppliedImage{Image: img})
+		case isNew:
+			s.f(AppliedImage{Image: img, Topics: topics})
+		}
+	}
+	rs.work.Lock()
+	defer rs.work.Unlock()
+	if isNew && !rs.closed {
+		rs.done = img.Offset()
+		close(rs.moved)
+		rs.moved = make(chan struct{})
+	}
+}
+
+// task is one partition of a round.
+type task struct {
+	topic    *metadata.Topic
+	next     *topicReplicas
+	settings topicSettings
+	p        int32
+	fresh    bool // opened in this round
+}
+
+func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[string]struct{}, broker bool) {
+	began := rs.opts.Clock.Now()
+	onDisk := rs.findStrays(img)
+	rs.remove(img, topics)
+	if broker {
+		for _, t := range rs.all() {
+			topics[t.topic.Name] = struct{}{}
+		}
+	}
+	node := rs.nodeConfig(img)
+	var tasks []*task
+	next := make(map[string]*topicReplicas, len(topics))
+	for name := range topics {
+		t := img.Topic(name)
+		if t == nil {
+			continue
+		}
+		n := rs.nextReplicas(t, settingsOf(t, node, rs.opts.FlushAlways))
+		next[name] = n
+		for p := range t.Partitions {
+			tasks = append(tasks, &task{topic: t, next: n, settings: n.settings, p: int32(p)})
+		}
+	}
+	rs.parallel(len(tasks), func(i int) {
+		if ctx.Err() == nil {
+			rs.reconcile(ctx, tasks[i], onDisk)
+		}
+	})
+	rs.publish(next, tasks)
+	if len(tasks) > 1000 {
+		rs.log.Info("replicas follow the image", zap.Int("partitions", len(tasks)),
+			zap.Int64(messages.FieldOffset, img.Offset()), zap.Duration("took", rs.opts.Clock.Now().Sub(began)))
+	}
+}
+
+// nextReplicas starts from the replicas that are there.
+func (rs *Replicas) nextReplicas(t *metadata.Topic, s topicSettings) *topicReplicas {
+	n := &topicReplicas{topic: t, settings: s, replicas: make([]*Replica, len(t.Partitions))}
+	rs.mu.RLock()
+	defer rs.mu.RUnlock()
+	if have := rs.byName[t.Name]; have != nil {
+		copy(n.replicas, have.replicas)
+	}
+	n.failed = make([]error, len(t.Partitions))
+	return n
+}
+
+// publish makes the round's topics visible. Gates of fresh replicas are set
+// under the lock by the newest image, which Apply may have seen since.
+func (rs *Replicas) publish(next map[string]*topicReplicas, tasks []*task) {
+	for _, n := range next {
+		failed := false
+		for _, err := range n.failed {
+			failed = failed || err != nil
+		}
+		if !failed {
+			n.failed = nil
+		}
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, k := range tasks {
+		if r := k.next.replicas[k.p]; k.fresh && r != nil {
+			g := gateFor(r, rs.latest.Topic(k.topic.Name))
+			r.force(g.close) // nobody watches it yet
+			if g.admit {
+				r.SetAdmit(true)
+			}
+		}
+	}
+	for name, n := range next {
+		rs.byName[name] = n
+		rs.byID[n.topic.ID] = n
+	}
+}
+
+// reconcile makes one replica what the image wants it to be.
+func (rs *Replicas) reconcile(ctx context.Context, k *task, onDisk map[messages.TopicPartition]persistence.Info) {
+	want := k.topic.Partitions[k.p]
+	r := k.next.replicas[k.p]
+	if r == nil {
+		if !hasNode(want.Replicas, rs.opts.Node) && want.Leader != rs.opts.Node {
+			return
+		}
+		var err error
+		if r, err = rs.open(k, onDisk); err != nil {
+			k.next.failed[k.p] = err
+			rs.log.Error("open replica", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
+			return
+		}
+		k.next.replicas[k.p], k.fresh = r, true
+	} else {
+		rs.reconfigure(r, k)
+	}
+	rs.lead(ctx, r, want)
+	// A topic that is in no mirror has no actor that would open it: a crash
+	// between STOPPED and the end of its mirror may have left it sealed.
+	if k.topic.Desired == messages.DesiredNone && r.State().Mode != messages.ModeWritable {
+		if _, err := r.SetMode(ctx, messages.ModeWritable); err != nil {
+			rs.log.Warn("open a topic that left its mirror", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
+		}
+	}
+}
+
+// reconfigure sets the log's config if it changed.
+func (rs *Replicas) reconfigure(r *Replica, k *task) {
+	rs.mu.RLock()
+	have := rs.byName[k.topic.Name]
+	rs.mu.RUnlock()
+	if have == nil || have.settings.log != k.settings.log {
+		r.SetConfig(k.settings.log)
+	}
+}
+
+// lead claims the partition under the image's epoch, or resigns.
+func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partition) {
+	if want.Leader != rs.opts.Node {
+		if r.Leads() {
+			r.resign()
+		}
+		return
+	}
+	if r.Leads() && r.State().LeaderEpoch == want.LeaderEpoch {
+		return
+	}
+	if err := r.Claim(ctx, want.LeaderEpoch); err != nil {
+		rs.log.Error("claim partition", zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),
+			zap.Int32(messages.FieldEpoch, want.LeaderEpoch), zap.Error(err))
+	}
+}
+
+func hasNode(nodes []messages.NodeID, node messages.NodeID) bool {
+	for _, n := range nodes {
+		if n == node {
+			return true
+		}
+	}
+	return false
+}
+
+// open opens or creates the log of a partition. A log of an earlier life (same
+// name, other id or creation) is what a crash kept from being deleted.
+func (rs *Replicas) open(k *task, onDisk map[messages.TopicPartition]persistence.Info) (*Replica, error) {
+	info := persistence.Info{TopicPartition: messages.TopicPartition{Topic: k.topic.Name, Partition: k.p}, Key: k.topic.Key(k.p)}
+	if old, ok := onDisk[info.TopicPartition]; ok && otherLife(old.Key, info.Key) {
+		rs.log.Info("delete a log of an earlier life of its topic", zap.Stringer("log", info.TopicPartition), zap.Stringer("old", old.Key), zap.Stringer("new", info.Key))
+		if err := rs.opts.Logs.Delete(info.TopicPartition); err != nil {
+			return nil, fmt.Errorf("delete log of an earlier life: %w", err)
+		}
+	}
+	log, err := rs.opts.Logs.Open(info, k.settings.log)
+	if errors.Is(err, persistence.ErrNotFound) {
+		log, err = rs.opts.Logs.Create(info, k.settings.log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := OpenReplica(ReplicaOptions{
+		Key: info.Key, Partition: info.TopicPartition, Node: rs.opts.Node,
+		Log: log, Checkpoints: rs.opts.Checkpoints, Admit: k.topic.Desired == messages.DesiredNone, Logger: rs.log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return r, nil
+}
+
+// otherLife: a folder that doesn't know its creation is told by its id only.
+func otherLife(have, want messages.PartitionKey) bool {
+	return have.TopicID != want.TopicID || have.CreatedAt > 0 && have.CreatedAt != want.CreatedAt
+}
+
+// remove closes and deletes the replicas of topics that are gone, or came again.
+func (rs *Replicas) remove(img *metadata.Image, topics map[string]struct{}) {
+	var gone []*Replica
+	rs.mu.Lock()
+	for name := range topics {
+		have, now := rs.byName[name], img.Topic(name)
+		if have == nil || now != nil && now.ID == have.topic.ID && now.CreatedAt == have.topic.CreatedAt {
+			continue
+		}
+		delete(rs.byName, name)
+		if rs.byID[have.topic.ID] == have {
+			delete(rs.byID, have.topic.ID)
+		}
+		for _, r := range have.replicas {
+			if r != nil {
+				gone = append(gone, r)
+			}
+		}
+	}
+	rs.mu.Unlock()
+	rs.parallel(len(gone), func(i int) {
+		r := gone[i]
+		_, _, err := r.shut()
+		err = errors.Join(err, rs.opts.Logs.Delete(r.tp), rs.opts.Checkpoints.Delete(r.key))
+		if err != nil && !errors.Is(err, persistence.ErrNotFound) {
+			rs.log.Error("delete replica", zap.Stringer("replica", r.tp), zap.Error(err))
+		}
+	})
+}
+
+// findStrays looks once, at the first image, at what is on disk, and deletes
+// logs whose topic was deleted while this node was down. A topic created above
+// the image's offset is kept: then it is the metadata that is missing.
+func (rs *Replicas) findStrays(img *metadata.Image) map[messages.TopicPartition]persistence.Info {
+	if rs.strays || img.ClusterID() == "" {
+		return nil
+	}
+	rs.strays = true
+	onDisk := make(map[messages.TopicPartition]persistence.Info)
+	kept := 0
+	for _, info := range rs.opts.Logs.Logs() {
+		onDisk[info.TopicPartition] = info
+		tp := info.TopicPartition
+		if tp.Topic == messages.ClusterMetadataTopic {
+			continue
+		}
+		if t := img.Topic(tp.Topic); t != nil && int(tp.Partition) < len(t.Partitions) {
+			continue
+		}
+		if info.Key.CreatedAt > img.Offset() {
+			kept++
+			rs.log.Error("log of a topic that the metadata doesn't know yet: kept", zap.Stringer("log", tp), zap.Stringer("key", info.Key))
+			continue
+		}
+		rs.log.Info("delete log of a topic that is gone", zap.Stringer("log", tp), zap.Stringer("key", info.Key))
+		if err := rs.opts.Logs.Delete(tp); err != nil {
+			rs.log.Error("delete log", zap.Stringer("log", tp), zap.Error(err))
+		}
+	}
+	return onDisk
+}
+
+// retain applies retention to every log again and again, and tries failed
+// partitions once more.
+func (rs *Replicas) retain(ctx context.Context) {
+	for rs.opts.Clock.Sleep(ctx, rs.opts.RetentionInterval) == nil {
+		rs.retry()
+		rs.RetainNow(ctx)
+	}
+}
+
+func (rs *Replicas) retry() {
+	again := make(map[string]struct{})
+	for _, t := range rs.all() {
+		if t.failed != nil {
+			again[t.topic.Name] = struct{}{}
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	rs.work.Lock()
+	defer rs.work.Unlock()
+	if rs.closed {
+		return
+	}
+	maps.Copy(rs.todo, again)
+	rs.target = rs.newest
+	rs.pokeLocked()
+}
+
+// RetainNow is one round of retention over all logs; it returns how many
+// segments went. A failing log is logged and passed over.
+func (rs *Replicas) RetainNow(ctx context.Context) (deleted int) {
+	for _, t := range rs.all() {
+		if !t.settings.retains() {
+			continue
+		}
+		for _, r := range t.replicas {
+			if ctx.Err() != nil {
+				return deleted
+			}
+			if r == nil || r.log.SizeBytes() == 0 || t.settings.retentionMillis < 0 && r.log.SizeBytes() <= t.settings.retentionBytes {
+				continue
+			}
+			n, err := r.ApplyRetention(ctx, persistence.RetentionPolicy{
+				NowMillis: rs.opts.Clock.Now().UnixMilli(), Millis: t.settings.retentionMillis, Bytes: t.settings.retentionBytes,
+			})
+			deleted += n
+			if err != nil && !errors.Is(err, ErrClosed) {
+				rs.log.Warn("apply retention", zap.Stringer("log", r.tp), zap.Error(err))
+			}
+		}
+	}
+	return deleted
+}

@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"slices"
+
+	"kagami/messages"
+	"kagami/messages/configs"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// topicSettings is what a topic's effective configs mean for its logs.
+type topicSettings struct {
+	log             persistence.Config
+	deletes         bool  // cleanup.policy has delete
+	retentionMillis int64 // -1: no limit
+	retentionBytes  int64 // -1: no limit
+}
+
+func (s topicSettings) retains() bool {
+	return s.deletes && (s.retentionMillis >= 0 || s.retentionBytes >= 0)
+}
+
+// producerExpiry is the node config that bounds producer state, in ms.
+const producerExpiry = "producer.id.expiration.ms"
+
+// settingsOf reads the configs of t over those of the node. Internal topics are
+// synced in every append, whatever the configs say.
+func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) topicSettings {
+	v := configs.TopicValues(t.Configs, node)
+	s := topicSettings{
+		log: persistence.Config{
+			SegmentBytes:       v.Int(configs.SegmentBytes),
+			SegmentMillis:      v.Int64(configs.SegmentMs),
+			IndexBytesMax:      v.Int(configs.SegmentIndexBytes),
+			IndexIntervalBytes: v.Int(configs.IndexIntervalBytes),
+			FlushAlways:        flushAlways || messages.IsInternalTopic(t.Name),
+			ProducerExpiryMs:   configs.BrokerValues(node, nil).Int64(producerExpiry),
+		},
+		deletes:         slices.Contains(v.List(configs.CleanupPolicy), "delete"),
+		retentionMillis: v.Int64(configs.RetentionMs),
+		retentionBytes:  v.Int64(configs.RetentionBytes),
+	}
+	return s
+}
+
+func (rs *Replicas) nodeConfig(img *metadata.Image) map[string]string {
+	return configs.BrokerMap(img.BrokerConfig(rs.opts.Node), rs.opts.Static)
+}
