@@ -100,7 +100,7 @@ func (t *configsTool) main(ctx context.Context, args []string) int {
 		return t.finish(err, t.Streams)
 	}
 	defer cl.Close()
-	t.client = cl.Kgo()
+	t.client = cl
 	isClient := t.entity.typ == "clients"
 	switch {
 	case *t.describe && isClient:

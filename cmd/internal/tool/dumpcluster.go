@@ -25,7 +25,7 @@ func (t *dumpTool) dumpCluster(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	adm := kadm.NewClient(cl.Kgo())
+	adm := kadm.NewClient(cl)
 	meta, err := adm.Metadata(ctx, messages.MirrorStateTopic)
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", messages.MirrorStateTopic, err)
@@ -49,7 +49,7 @@ func (t *dumpTool) dumpCluster(ctx context.Context) error {
 		case !ok || start.Err != nil || end.Err != nil:
 			fmt.Fprintf(t.Err, "Warning: partition %d of %s can't be read: %v %v\n", p.Partition, messages.MirrorStateTopic, start.Err, end.Err)
 		case start.Offset < end.Offset:
-			if err := t.dumpPartition(ctx, cl.Kgo(), topic.ID, p, start.Offset, end.Offset); err != nil {
+			if err := t.dumpPartition(ctx, cl, topic.ID, p, start.Offset, end.Offset); err != nil {
 				return err
 			}
 		}

@@ -125,7 +125,7 @@ func (f *flags) find(name string) (string, error) {
 }
 
 const (
-	usageOptionWidth = 38
+	usageOptionWidth = 42
 	usageTextWidth   = 60
 )
 

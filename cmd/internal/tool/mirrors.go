@@ -92,10 +92,12 @@ func (t *mirrorsTool) main(ctx context.Context, args []string) int {
 	if err != nil {
 		return t.finish(err, t.Streams)
 	}
-	if t.client, err = connect(*t.bootstrap, *t.commandConfig); err != nil {
+	cl, err := connect(*t.bootstrap, *t.commandConfig)
+	if err != nil {
 		return t.finish(err, t.Streams)
 	}
-	defer t.client.Close()
+	defer cl.Close()
+	t.client = client.Wrap(cl)
 	return t.finish(a.run(t, ctx), t.Streams)
 }
 
