@@ -30,7 +30,7 @@ const (
 
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)
 
-func (s *Server) handleApiVersions(_ context.Context, r *request) reply {
+func (s *Server) handleAPIVersions(_ context.Context, r *request) reply {
 	req := r.body.(*kmsg.ApiVersionsRequest)
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.Version = req.Version
@@ -60,13 +60,13 @@ func apiKey(a api) kmsg.ApiVersionsResponseApiKey {
 	return kmsg.ApiVersionsResponseApiKey{ApiKey: a.key, MinVersion: a.min, MaxVersion: a.max}
 }
 
-// tooNewApiVersions is the answer to a version that nobody here knows.
-func tooNewApiVersions() kmsg.Response {
+// tooNewAPIVersions is the answer to a version that nobody here knows.
+func tooNewAPIVersions() kmsg.Response {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.Version = 0
 	resp.ErrorCode = kerr.UnsupportedVersion.Code
 	for _, a := range apis() {
-		if a.key == keyApiVersions {
+		if a.key == keyAPIVersions {
 			resp.ApiKeys = append(resp.ApiKeys, apiKey(a))
 		}
 	}

@@ -58,7 +58,7 @@ func TestCreateAndDeleteTopics(t *testing.T) {
 	topic := func(name string, configs ...kmsg.CreateTopicsRequestTopicConfig) kmsg.CreateTopicsRequestTopic {
 		return kmsg.CreateTopicsRequestTopic{Topic: name, NumPartitions: 2, ReplicationFactor: 1, Configs: configs}
 	}
-	mirrorName := kmsg.CreateTopicsRequestTopicConfig{Name: "mirror.name", Value: kmsg.StringPtr("m")}
+	mirrorName := kmsg.CreateTopicsRequestTopicConfig{Name: "mirror.name", Value: new("m")}
 	require.Equal(t, []int16{0, 36, 40, 29, 17, 42, 42},
 		create(topic("new"), topic("old"), topic("m", mirrorName), topic("denied"), topic(messages.ConsumerOffsetsTopic), topic("twice"), topic("twice")))
 	require.Len(t, w.Image().Topic("new").Partitions, 2)
@@ -68,8 +68,8 @@ func TestCreateAndDeleteTopics(t *testing.T) {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 6
 	req.Topics = []kmsg.DeleteTopicsRequestTopic{
-		{TopicID: id}, {Topic: kmsg.StringPtr("new")}, {Topic: kmsg.StringPtr("nope")}, {TopicID: messages.NewTopicID()},
-		{Topic: kmsg.StringPtr("denied")}, {Topic: kmsg.StringPtr(messages.MirrorStateTopic)}, {Topic: kmsg.StringPtr("old"), TopicID: id},
+		{TopicID: id}, {Topic: new("new")}, {Topic: new("nope")}, {TopicID: messages.NewTopicID()},
+		{Topic: new("denied")}, {Topic: new(messages.MirrorStateTopic)}, {Topic: new("old"), TopicID: id},
 	}
 	var codes []int16
 	resp := c.call(req).(*kmsg.DeleteTopicsResponse)
@@ -109,7 +109,7 @@ func TestMetadata(t *testing.T) {
 	require.Equal(t, int32(1<<3|1<<4|1<<5|1<<6|1<<7|1<<8|1<<10|1<<11), got.AuthorizedOperations)
 
 	req.Topics = []kmsg.MetadataRequestTopic{
-		{Topic: kmsg.StringPtr("nope")}, {Topic: kmsg.StringPtr("secret")}, {Topic: kmsg.StringPtr("a/b")},
+		{Topic: new("nope")}, {Topic: new("secret")}, {Topic: new("a/b")},
 		{TopicID: topic.ID}, {TopicID: messages.NewTopicID()}, {TopicID: w.Image().Topic("secret").ID},
 	}
 	var codes []int16
@@ -130,7 +130,7 @@ func TestAutoCreate(t *testing.T) {
 	w := newWorld(t, func(_ *world, c *Config) { c.StaticConfigs["auto.create.topics.enable"] = "true" })
 	c := w.dial()
 	req := kmsg.NewPtrMetadataRequest()
-	req.Version, req.Topics = 9, []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("made")}, {Topic: kmsg.StringPtr(messages.ConsumerOffsetsTopic)}}
+	req.Version, req.Topics = 9, []kmsg.MetadataRequestTopic{{Topic: new("made")}, {Topic: new(messages.ConsumerOffsetsTopic)}}
 	require.Equal(t, int16(3), c.call(req).(*kmsg.MetadataResponse).Topics[0].ErrorCode, "the client must allow it")
 	req.AllowAutoTopicCreation = true
 	resp := c.call(req).(*kmsg.MetadataResponse)
@@ -268,11 +268,11 @@ func TestAlterConfigs(t *testing.T) {
 	} {
 		inc := kmsg.NewPtrIncrementalAlterConfigsRequest()
 		inc.Version = 1
-		inc.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: row.kind, ResourceName: row.name, Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: row.key, Op: 0, Value: kmsg.StringPtr("5")}}}}
+		inc.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: row.kind, ResourceName: row.name, Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: row.key, Op: 0, Value: new("5")}}}}
 		require.Equal(t, row.want, c.call(inc).(*kmsg.IncrementalAlterConfigsResponse).Resources[0].ErrorCode, "%+v", row)
 		full := kmsg.NewPtrAlterConfigsRequest()
 		full.Version = 2
-		full.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: row.kind, ResourceName: row.name, Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: row.key, Value: kmsg.StringPtr("5")}}}}
+		full.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: row.kind, ResourceName: row.name, Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: row.key, Value: new("5")}}}}
 		require.Equal(t, row.want, c.call(full).(*kmsg.AlterConfigsResponse).Resources[0].ErrorCode, "%+v", row)
 	}
 	require.Equal(t, "m", w.Image().Topic("t").Mirror)

@@ -11,7 +11,7 @@ import (
 // API keys that code names; the table has all of them.
 const (
 	keyProduce     int16 = 0
-	keyApiVersions int16 = 18
+	keyAPIVersions int16 = 18
 )
 
 // api is one row of the table: a key, the versions served, and who serves it.
@@ -36,7 +36,7 @@ func apis() []api {
 		{2, "ListOffsets", 1, 11, true, func() kmsg.Request { return kmsg.NewPtrListOffsetsRequest() }, (*Server).handleListOffsets, nil},
 		{3, "Metadata", 0, 13, true, func() kmsg.Request { return kmsg.NewPtrMetadataRequest() }, (*Server).handleMetadata, nil},
 		{10, "FindCoordinator", 0, 7, true, func() kmsg.Request { return kmsg.NewPtrFindCoordinatorRequest() }, (*Server).handleFindCoordinator, nil},
-		{18, "ApiVersions", 0, apiVersionsMax, true, func() kmsg.Request { return kmsg.NewPtrApiVersionsRequest() }, (*Server).handleApiVersions, nil},
+		{18, "ApiVersions", 0, apiVersionsMax, true, func() kmsg.Request { return kmsg.NewPtrApiVersionsRequest() }, (*Server).handleAPIVersions, nil},
 		{19, "CreateTopics", 2, 7, true, func() kmsg.Request { return kmsg.NewPtrCreateTopicsRequest() }, (*Server).handleCreateTopics, nil},
 		{20, "DeleteTopics", 1, 6, true, func() kmsg.Request { return kmsg.NewPtrDeleteTopicsRequest() }, (*Server).handleDeleteTopics, nil},
 		{21, "DeleteRecords", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDeleteRecordsRequest() }, (*Server).handleDeleteRecords, nil},

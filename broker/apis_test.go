@@ -49,7 +49,7 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 	case 3:
 		req := kmsg.NewPtrMetadataRequest()
 		req.Version = version
-		req.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("t")}}
+		req.Topics = []kmsg.MetadataRequestTopic{{Topic: new("t")}}
 		return req
 	case 10:
 		req := kmsg.NewPtrFindCoordinatorRequest()
@@ -93,7 +93,7 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 	case 33:
 		req := kmsg.NewPtrAlterConfigsRequest()
 		req.Version = version
-		req.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: 2, ResourceName: "t", Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: "retention.ms", Value: kmsg.StringPtr("-1")}}}}
+		req.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: 2, ResourceName: "t", Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: "retention.ms", Value: new("-1")}}}}
 		return req
 	case 37:
 		req := kmsg.NewPtrCreatePartitionsRequest()
@@ -103,7 +103,7 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 	case 44:
 		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 		req.Version = version
-		req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: 64, ResourceName: "m", Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "bootstrap.servers", Value: kmsg.StringPtr("127.0.0.1:2")}}}}
+		req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: 64, ResourceName: "m", Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "bootstrap.servers", Value: new("127.0.0.1:2")}}}}
 		return req
 	case 60:
 		req := kmsg.NewPtrDescribeClusterRequest()
@@ -122,7 +122,7 @@ func mirrorSample(key int16) kmsg.Request {
 	switch req := req.(type) {
 	case *wire.CreateClusterMirrorRequest:
 		req.MirrorName = "m2"
-		req.Config = []wire.CreateClusterMirrorRequestClusterMirrorConfig{{Name: "bootstrap.servers", Value: kmsg.StringPtr("127.0.0.1:9")}}
+		req.Config = []wire.CreateClusterMirrorRequestClusterMirrorConfig{{Name: "bootstrap.servers", Value: new("127.0.0.1:9")}}
 	case *wire.StartMirrorTopicsRequest:
 		req.MirrorName = "m"
 		req.Topics = []wire.StartMirrorTopicsRequestTopicData{{TopicName: "copy", TopicID: messages.NewTopicID(), NumPartitions: 2}}
@@ -175,7 +175,7 @@ func TestC43TableIsWhatIsAdvertised(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial()
 	for v := int16(0); v <= apiVersionsMax; v++ {
-		req := sample(w, keyApiVersions, v, 0)
+		req := sample(w, keyAPIVersions, v, 0)
 		resp := c.call(req).(*kmsg.ApiVersionsResponse)
 		require.Zero(t, resp.ErrorCode)
 		got := map[int16][2]int16{}
@@ -195,9 +195,9 @@ func TestC43TableIsWhatIsAdvertised(t *testing.T) {
 	}
 }
 
-// TestC43TooNewApiVersions: error 35 in the layout of v0, on a connection that
+// TestC43TooNewAPIVersions: error 35 in the layout of v0, on a connection that
 // lives on.
-func TestC43TooNewApiVersions(t *testing.T) {
+func TestC43TooNewAPIVersions(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial()
 	req := kmsg.NewPtrApiVersionsRequest()

@@ -170,8 +170,8 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 		return fmt.Errorf("%w: key %d version %d", errAPIUnknown, f.key, f.version)
 	}
 	if f.version < a.min || f.version > a.max {
-		if f.key == keyApiVersions {
-			return c.w.writeResponse(tooNewApiVersions(), f.correlation, false)
+		if f.key == keyAPIVersions {
+			return c.w.writeResponse(tooNewAPIVersions(), f.correlation, false)
 		}
 		return fmt.Errorf("%w: %s version %d, served are %d to %d", errAPIVersion, a.name, f.version, a.min, a.max)
 	}
@@ -189,7 +189,7 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 		defer rep.fetch.release()
 		return c.w.writeFetch(rep.fetch, f.correlation)
 	default:
-		return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyApiVersions)
+		return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyAPIVersions)
 	}
 }
 

@@ -101,8 +101,7 @@ func errorCode(err error) int16 {
 	if err == nil {
 		return 0
 	}
-	var e *errCode
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*errCode](err); ok {
 		return e.code
 	}
 	for _, c := range codes {

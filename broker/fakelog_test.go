@@ -37,15 +37,15 @@ type fakeEntry struct {
 	pos, len int
 }
 
-func newFakeLog(t testing.TB, onDisk bool) *fakeLog {
-	t.Helper()
+func newFakeLog(tb testing.TB, onDisk bool) *fakeLog {
+	tb.Helper()
 	l := &fakeLog{open: map[int64]int64{}, last: map[int64]batch.Header{}}
 	if onDisk {
-		f, err := os.Create(t.TempDir() + "/00000000000000000000.log")
+		f, err := os.Create(tb.TempDir() + "/00000000000000000000.log")
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		t.Cleanup(func() { _ = f.Close() })
+		tb.Cleanup(func() { _ = f.Close() })
 		l.file = f
 	}
 	return l
@@ -153,13 +153,12 @@ func (l *fakeLog) LatestEpoch() int32 {
 func (l *fakeLog) EpochEndOffset(epoch int32) (int32, int64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := len(l.epochs) - 1; i >= 0; i-- {
-		if l.epochs[i].Epoch <= epoch {
-			if i == len(l.epochs)-1 {
-				return l.epochs[i].Epoch, l.end, true
-			}
-			return l.epochs[i].Epoch, l.epochs[i+1].StartOffset, true
+	end := l.end
+	for _, e := range slices.Backward(l.epochs) {
+		if e.Epoch <= epoch {
+			return e.Epoch, end, true
 		}
+		end = e.StartOffset
 	}
 	return -1, -1, false
 }
@@ -270,9 +269,9 @@ type fakePartition struct {
 	refuse   error // of the next appends
 }
 
-func newFakePartition(t testing.TB, onDisk bool) *fakePartition {
-	t.Helper()
-	return &fakePartition{log: newFakeLog(t, onDisk), state: persistence.ReplicaState{Mode: messages.ModeWritable}, watchers: map[int]func(){}}
+func newFakePartition(tb testing.TB, onDisk bool) *fakePartition {
+	tb.Helper()
+	return &fakePartition{log: newFakeLog(tb, onDisk), state: persistence.ReplicaState{Mode: messages.ModeWritable}, watchers: map[int]func(){}}
 }
 
 func (p *fakePartition) Log() persistence.Log { return p.log }
@@ -312,11 +311,11 @@ func (p *fakePartition) AppendClient(_ context.Context, b []byte, opts persisten
 }
 
 // mirror appends batches as they are.
-func (p *fakePartition) mirror(t testing.TB, batches ...[]byte) {
-	t.Helper()
+func (p *fakePartition) mirror(tb testing.TB, batches ...[]byte) {
+	tb.Helper()
 	for _, b := range batches {
 		if _, err := p.log.Append(b, persistence.AppendOptions{}); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	p.change(func(s *persistence.ReplicaState) { s.End, s.HighWatermark = p.log.End(), p.log.End() })

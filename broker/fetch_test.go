@@ -34,12 +34,12 @@ func fetchRequest(version int16, parts ...fetchPart) *kmsg.FetchRequest {
 	return req
 }
 
-func onlyPart(t testing.TB, resp kmsg.Response) kmsg.FetchResponseTopicPartition {
-	t.Helper()
+func onlyPart(tb testing.TB, resp kmsg.Response) kmsg.FetchResponseTopicPartition {
+	tb.Helper()
 	r := resp.(*kmsg.FetchResponse)
-	require.Zero(t, r.ErrorCode)
-	require.Len(t, r.Topics, 1)
-	require.Len(t, r.Topics[0].Partitions, 1)
+	require.Zero(tb, r.ErrorCode)
+	require.Len(tb, r.Topics, 1)
+	require.Len(tb, r.Topics[0].Partitions, 1)
 	return r.Topics[0].Partitions[0]
 }
 
@@ -152,12 +152,12 @@ func TestC22CommittedReads(t *testing.T) {
 	require.Equal(t, int64(6), listOne(t, c, "t", -1, 0).Offset)
 }
 
-func lastOffset(t testing.TB, b []byte) int64 {
-	t.Helper()
+func lastOffset(tb testing.TB, b []byte) int64 {
+	tb.Helper()
 	last := int64(-1)
 	for len(b) > 0 {
 		h, _, rest, err := batch.Next(b)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		last, b = h.LastOffset(), rest
 	}
 	return last

@@ -68,7 +68,7 @@ func TestHostileFrames(t *testing.T) {
 			_, err := c.Write(row.bytes)
 			require.NoError(t, err)
 			c.requireClosed()
-			require.Zero(t, good.call(sample(w, keyApiVersions, 3, 0)).(*kmsg.ApiVersionsResponse).ErrorCode, "the others live on")
+			require.Zero(t, good.call(sample(w, keyAPIVersions, 3, 0)).(*kmsg.ApiVersionsResponse).ErrorCode, "the others live on")
 		})
 	}
 }
@@ -114,12 +114,12 @@ func TestHostileLogLines(t *testing.T) {
 }
 
 // bareServer has no listener: tests hand it connections.
-func bareServer(t testing.TB, log *zap.Logger) *Server {
-	t.Helper()
-	w := &world{t: t, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 1}
+func bareServer(tb testing.TB, log *zap.Logger) *Server {
+	tb.Helper()
+	w := &world{t: tb, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 1}
 	cfg := Config{NodeID: 1, Listeners: []Listener{{Name: "PLAINTEXT", Protocol: ProtocolPlaintext}}, RequestBytesMax: 1 << 20, SmallRequestBytesMax: 256 << 10, FetchWaitMax: time.Millisecond}
 	s, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Bus: w, Authorizer: w}, clock.Wall{}, log)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return s
 }
 

@@ -20,8 +20,8 @@ func listRequest(version int16, topic string, ts int64, isolation int8) *kmsg.Li
 	return req
 }
 
-func listOne(t testing.TB, c *rawConn, topic string, ts int64, isolation int8) kmsg.ListOffsetsResponseTopicPartition {
-	t.Helper()
+func listOne(tb testing.TB, c *rawConn, topic string, ts int64, isolation int8) kmsg.ListOffsetsResponseTopicPartition {
+	tb.Helper()
 	return c.call(listRequest(11, topic, ts, isolation)).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
 }
 

@@ -34,7 +34,7 @@ func TestCreateMirrorRequest(t *testing.T) {
 	}{{"new", 0}, {"new", 2136}, {"there", 2136}, {"x.stopped", 2135}, {"x.paused", 2135}, {"..", 2135}, {"a b", 2135}, {"denied", 2144}} {
 		req := wire.NewPtrCreateClusterMirrorRequest()
 		req.MirrorName = row.name
-		req.Config = []wire.CreateClusterMirrorRequestClusterMirrorConfig{{Name: "bootstrap.servers", Value: kmsg.StringPtr("h:1")}}
+		req.Config = []wire.CreateClusterMirrorRequestClusterMirrorConfig{{Name: "bootstrap.servers", Value: new("h:1")}}
 		require.Equal(t, row.want, c.call(req).(*wire.CreateClusterMirrorResponse).ErrorCode, row.name)
 	}
 	require.Equal(t, "h:1", w.Image().Mirror("new").Configs["bootstrap.servers"])

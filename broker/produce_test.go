@@ -14,10 +14,10 @@ import (
 	"kagami/persistence"
 )
 
-func produceOne(t testing.TB, c *rawConn, req *kmsg.ProduceRequest) kmsg.ProduceResponseTopicPartition {
-	t.Helper()
+func produceOne(tb testing.TB, c *rawConn, req *kmsg.ProduceRequest) kmsg.ProduceResponseTopicPartition {
+	tb.Helper()
 	resp := c.call(req).(*kmsg.ProduceResponse)
-	require.Len(t, resp.Topics, 1)
+	require.Len(tb, resp.Topics, 1)
 	return resp.Topics[0].Partitions[0]
 }
 
@@ -105,10 +105,10 @@ func TestProduceTransactionalIDIsRefused(t *testing.T) {
 	w.topic("t", 1, nil)
 	c := w.dial()
 	req := produceRequest(9, -1, "t", messages.TopicID{}, 0, oneBatch("v"))
-	req.TransactionID = kmsg.StringPtr("txn")
+	req.TransactionID = new("txn")
 	require.Equal(t, int16(48), produceOne(t, c, req).ErrorCode)
 	init := kmsg.NewPtrInitProducerIDRequest()
-	init.Version, init.TransactionalID = 4, kmsg.StringPtr("txn")
+	init.Version, init.TransactionalID = 4, new("txn")
 	require.Equal(t, int16(35), c.call(init).(*kmsg.InitProducerIDResponse).ErrorCode)
 }
 
@@ -209,7 +209,7 @@ func TestProduceAcksZero(t *testing.T) {
 	for range 5 {
 		c.send(produceRequest(9, 0, "t", messages.TopicID{}, 0, oneBatch("v")))
 	}
-	require.Zero(t, c.call(sample(w, keyApiVersions, 3, 0)).(*kmsg.ApiVersionsResponse).ErrorCode)
+	require.Zero(t, c.call(sample(w, keyAPIVersions, 3, 0)).(*kmsg.ApiVersionsResponse).ErrorCode)
 	require.Equal(t, int64(5), w.part("t", 0).log.End())
 
 	// A client that hangs up at once has still sent what it sent.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"io"
 	"net"
@@ -71,7 +72,7 @@ func (c *rawConn) receive(req kmsg.Request, correlation int32) kmsg.Response {
 	b = b[4:]
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
-	if resp.IsFlexible() && req.Key() != keyApiVersions {
+	if resp.IsFlexible() && req.Key() != keyAPIVersions {
 		require.Zero(c.t, b[0])
 		b = b[1:]
 	}
@@ -92,15 +93,9 @@ func (c *rawConn) requireClosed() {
 	n, err := c.Read(make([]byte, 1))
 	require.Zero(c.t, n, "server answered")
 	var ne net.Error
-	if err != io.EOF && (!asNetError(err, &ne) || ne.Timeout()) {
+	if !errors.Is(err, io.EOF) && (!errors.As(err, &ne) || ne.Timeout()) {
 		c.t.Fatalf("connection not closed: %v", err)
 	}
-}
-
-func asNetError(err error, ne *net.Error) bool {
-	e, ok := err.(net.Error)
-	*ne = e
-	return ok
 }
 
 // stampCRC makes the CRC of a changed batch right again.

@@ -128,11 +128,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	listeners := s.listeners
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {
-		s.wg.Add(1)
-		go func() {
-			defer s.wg.Done()
-			errs <- s.accept(ctx, l)
-		}()
+		s.wg.Go(func() { errs <- s.accept(ctx, l) })
 	}
 	s.mu.Unlock()
 	var all error
@@ -192,13 +188,11 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	c := newConn(s, l, nc, host, s.connSeq.Add(1))
 	s.conns[c] = struct{}{}
 	s.perIP[host]++
-	s.wg.Add(1)
-	s.mu.Unlock()
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		c.run(ctx)
 		s.forget(c)
-	}()
+	})
+	s.mu.Unlock()
 }
 
 func (s *Server) forget(c *conn) {

@@ -88,7 +88,7 @@ func TestPipelinedAnswersInOrder(t *testing.T) {
 	var all []byte
 	var reqs []kmsg.Request
 	for i := range 200 {
-		var req kmsg.Request = sample(w, keyApiVersions, 3, 0)
+		req := sample(w, keyAPIVersions, 3, 0)
 		if i%2 == 0 {
 			req = produceRequest(9, 1, "t", messages.TopicID{}, 0, oneBatch("v"))
 		}
@@ -107,18 +107,18 @@ func TestPipelinedAnswersInOrder(t *testing.T) {
 func TestConnectionLimits(t *testing.T) {
 	w := newWorld(t, func(_ *world, c *Config) { c.ConnectionsMax, c.ConnectionsPerIPMax = 3, 2 })
 	a, b := w.dial(), w.dial()
-	a.call(sample(w, keyApiVersions, 3, 0))
-	b.call(sample(w, keyApiVersions, 3, 0))
+	a.call(sample(w, keyAPIVersions, 3, 0))
+	b.call(sample(w, keyAPIVersions, 3, 0))
 	w.dial().requireClosed()
 	require.NoError(t, a.Close())
 	require.Eventually(t, func() bool { return w.srv.Connections() == 1 }, 10*time.Second, time.Millisecond)
-	w.dial().call(sample(w, keyApiVersions, 3, 0))
+	w.dial().call(sample(w, keyAPIVersions, 3, 0))
 }
 
 func TestIdleConnectionIsClosed(t *testing.T) {
 	w := newWorld(t, func(_ *world, c *Config) { c.IdleTimeout = 50 * time.Millisecond })
 	c := w.dial()
-	c.call(sample(w, keyApiVersions, 3, 0))
+	c.call(sample(w, keyAPIVersions, 3, 0))
 	c.requireClosed()
 	half := w.dial()
 	_, err := half.Write([]byte{0, 0, 0, 20, 0, 3})
@@ -132,7 +132,7 @@ func TestCloseIsGraceful(t *testing.T) {
 	w := newWorld(t)
 	w.topic("t", 1, nil)
 	idle, polling := w.dial(), w.dial()
-	idle.call(sample(w, keyApiVersions, 3, 0))
+	idle.call(sample(w, keyAPIVersions, 3, 0))
 	req := fetchRequest(11, fetchPart{"t", messages.TopicID{}, 0, 0})
 	req.MaxWaitMillis, req.MinBytes = 200_000, 1
 	correlation := polling.send(req)

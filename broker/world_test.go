@@ -49,10 +49,10 @@ type worldOption func(*world, *Config)
 func onDisk(w *world, _ *Config) { w.onDisk = true }
 
 // newWorld starts a server of node 1 on a free port.
-func newWorld(t testing.TB, opts ...worldOption) *world {
-	t.Helper()
+func newWorld(tb testing.TB, opts ...worldOption) *world {
+	tb.Helper()
 	w := &world{
-		t: t, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 5000,
+		t: tb, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 5000,
 		states: map[messages.TopicPartition]messages.State{},
 	}
 	cfg := Config{NodeID: 1, Listeners: []Listener{{Name: "PLAINTEXT", Protocol: ProtocolPlaintext, Address: "127.0.0.1:0"}}, StaticConfigs: map[string]string{}}
@@ -61,31 +61,31 @@ func newWorld(t testing.TB, opts ...worldOption) *world {
 	}
 	log := zap.NewNop()
 	if testing.Verbose() {
-		log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
+		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
 	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Bus: w, Authorizer: w}, clock.Wall{}, log)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	w.srv = srv
-	require.NoError(t, srv.Listen(t.Context()))
+	require.NoError(tb, srv.Listen(tb.Context()))
 	w.addr = srv.Addr("PLAINTEXT").String()
 	host, port, err := net.SplitHostPort(w.addr)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	n, err := strconv.Atoi(port)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	cluster, feature := wire.NewPtrClusterRecord(), wire.NewPtrFeatureLevelRecord()
 	cluster.ClusterID = "cluster-of-tests-00000"
 	feature.Name, feature.FeatureLevel = metadata.MirrorVersionFeature, 1
 	claim := wire.NewPtrControllerClaimRecord()
 	claim.NodeID, claim.Epoch = 1, 1
 	w.apply(cluster, feature, claim, metadata.NodeRecord(messages.Node{ID: 1, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: host, Port: int32(n)}}}))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ctx) }()
-	t.Cleanup(func() {
-		end, stop := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	tb.Cleanup(func() {
+		end, stop := context.WithTimeout(context.WithoutCancel(tb.Context()), 10*time.Second)
 		defer stop()
-		require.NoError(t, srv.Close(end))
-		require.NoError(t, <-done)
+		require.NoError(tb, srv.Close(end))
+		require.NoError(tb, <-done)
 		cancel()
 	})
 	return w
