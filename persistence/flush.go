@@ -1,0 +1,262 @@
+package persistence
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+)
+
+// flushKind says how much a flush does.
+type flushKind int
+
+const (
+	flushData  flushKind = iota + 1 // the active segment is synced already; the state slot can wait
+	flushAll                        // sync everything, write the state slot
+	flushSides                      // and make a side point at the log end; the caller holds wmu
+)
+
+const (
+	// stateEveryBytes is how far the recovery point may run ahead of the one in
+	// the state slot when every append is flushed: so much is read again after a crash.
+	stateEveryBytes = 8 << 20
+	// sidesEveryBytes is how much may be appended before indexes and producers
+	// are made durable in the background: so much is walked after a crash.
+	sidesEveryBytes = 64 << 20
+)
+
+// Flush makes everything appended durable and moves the recovery point.
+func (l *segLog) Flush() error {
+	if !l.loaded.Load() {
+		return l.readable()
+	}
+	if err := l.flush(flushAll); err != nil {
+		return fmt.Errorf("flush %s: %w", l.info.TopicPartition, err)
+	}
+	return nil
+}
+
+// flush syncs files in an order that keeps the state slot true at any moment:
+// first data, names and epochs, then the slot that says so.
+func (l *segLog) flush(kind flushKind) error {
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	return l.flushLocked(kind)
+}
+
+// flushLocked is flush for a caller who holds fmu.
+func (l *segLog) flushLocked(kind flushKind) error {
+	l.mu.RLock()
+	segs, end, cuts := l.segs, l.end.Load(), l.cuts
+	active := segs[len(segs)-1]
+	size := active.size
+	l.mu.RUnlock()
+	rp := l.rp.Load()
+	if err := l.syncIdentity(); err != nil {
+		return l.fail(err)
+	}
+	sealed, err := l.syncSealed(segs[:len(segs)-1])
+	if err != nil {
+		return l.fail(err)
+	}
+	if kind != flushData && (end > rp || sealed) && size > 0 {
+		if err := l.m.cache.sync(active.log); err != nil {
+			return l.fail(storageError("sync", active.log.path(), err))
+		}
+	}
+	if kind == flushSides {
+		if err := l.syncSides(active, end); err != nil {
+			return l.fail(err)
+		}
+	}
+	if err := l.syncNamesAndEpochs(); err != nil {
+		return l.fail(err)
+	}
+	l.mu.Lock()
+	if l.cuts != cuts { // offsets were taken back meanwhile: the cut set the points itself
+		l.mu.Unlock()
+		return nil
+	}
+	l.rp.Store(max(end, rp))
+	l.mu.Unlock()
+	l.st.recoveryPoint = max(end, rp)
+	if sealed {
+		l.st.sidePoint = max(l.st.sidePoint, active.base)
+	}
+	if kind == flushSides {
+		l.st.sidePoint, l.sideBytes = end, size
+	}
+	if kind == flushData && !sealed && end-l.stSaved < 1<<16 && l.size.Load()-l.stBytes < stateEveryBytes {
+		return nil
+	}
+	return l.saveState(false)
+}
+
+// saveState writes the state slot. The caller holds fmu.
+func (l *segLog) saveState(sync bool) error {
+	l.st.logStart = l.start.Load()
+	if err := writeState(l.m.fs, l.dir, &l.st, sync); err != nil {
+		return l.fail(err)
+	}
+	l.stSaved, l.stBytes = l.st.recoveryPoint, l.size.Load()
+	return nil
+}
+
+// syncIdentity makes durable, once in a log's life, that this folder exists and
+// whose it is. Before that no data counts as durable.
+func (l *segLog) syncIdentity() error {
+	if l.identity {
+		return nil
+	}
+	for _, name := range []string{partitionFile, stateFile} {
+		if err := syncFile(l.m.fs, l.dir+"/"+name); err != nil {
+			return storageError("sync", l.dir, err)
+		}
+	}
+	if err := l.m.fs.SyncDir(l.dir); err != nil {
+		return storageError("sync", l.dir, err)
+	}
+	if err := l.m.syncNames(l.createdAs); err != nil {
+		return err
+	}
+	l.identity = true
+	return nil
+}
+
+func syncFile(fsys FS, name string) error {
+	f, err := fsys.OpenFile(name, true)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// syncSealed syncs what stands behind the active segment: data, indexes and the
+// producer snapshot at the end of each. It reports whether there was any.
+func (l *segLog) syncSealed(segs []*segment) (bool, error) {
+	n := len(segs)
+	for n > 0 && !segs[n-1].synced {
+		n--
+	}
+	for _, s := range segs[n:] {
+		if err := l.writeIndexes(s, 0); err != nil {
+			return false, err
+		}
+		if err := l.syncSegment(s); err != nil {
+			return false, err
+		}
+		if err := l.syncSnapshot(s.next); err != nil {
+			return false, err
+		}
+		s.synced = true
+	}
+	return n < len(segs), nil
+}
+
+func (l *segLog) syncSegment(s *segment) error {
+	files := []*cachedFile{s.log}
+	l.mu.RLock()
+	for _, ix := range s.indexes() {
+		if ix.count > 0 {
+			files = append(files, &ix.cf)
+		}
+	}
+	l.mu.RUnlock()
+	for _, cf := range files {
+		if err := l.m.cache.sync(cf); err != nil {
+			return storageError("sync", cf.path(), err)
+		}
+	}
+	return nil
+}
+
+// syncSnapshot syncs the producer snapshot at offset; a missing one is a
+// nuisance after a crash, no failure.
+func (l *segLog) syncSnapshot(offset int64) error {
+	name := l.snapshotName(offset)
+	if _, err := l.m.fs.Stat(name); isNotExist(err) {
+		return nil
+	}
+	if err := syncFile(l.m.fs, name); err != nil {
+		return storageError("sync", name, err)
+	}
+	return nil
+}
+
+// syncSides makes indexes and producers durable at the log end. The caller
+// holds wmu as well.
+func (l *segLog) syncSides(active *segment, end int64) error {
+	if err := l.writeIndexes(active, 0); err != nil {
+		return err
+	}
+	if err := l.syncSegment(active); err != nil {
+		return err
+	}
+	l.mu.RLock()
+	data := l.prod.encode()
+	l.mu.RUnlock()
+	if err := writeFileAtomic(l.m.fs, l.snapshotName(end), data, true); err != nil {
+		return storageError("write", l.snapshotName(end), err)
+	}
+	old := l.st.sidePoint
+	if old != end && old > active.base { // a snapshot inside the active segment serves until the next one
+		if err := l.m.fs.Remove(l.snapshotName(old)); err != nil && !isNotExist(err) {
+			return storageError("remove", l.snapshotName(old), err)
+		}
+	}
+	return nil
+}
+
+func (l *segLog) syncNamesAndEpochs() error {
+	l.mu.Lock()
+	names, dirty, epochs := l.namesDirty, l.epochsDirty, l.epochs.clone()
+	l.namesDirty, l.epochsDirty = false, false
+	l.mu.Unlock()
+	if dirty {
+		name := l.dir + "/" + epochFile
+		if err := writeFileAtomic(l.m.fs, name, encodeEpochs(epochs), true); err != nil {
+			return storageError("write", name, err)
+		}
+		return nil // which synced the folder as well
+	}
+	if names {
+		if err := l.m.fs.SyncDir(l.dir); err != nil {
+			return storageError("sync", l.dir, err)
+		}
+	}
+	return nil
+}
+
+// background is the flush of the manager's interval. Now and then it makes a
+// side point, for which it has to hold appends up.
+func (l *segLog) background() {
+	l.dirty.Store(false)
+	err := l.flush(flushAll)
+	if err == nil && l.sidesDue() {
+		l.wmu.Lock()
+		err = l.flush(flushSides)
+		l.wmu.Unlock()
+	}
+	if err != nil && l.writable() != nil && l.readable() == nil {
+		l.log().Error("flush failed: the log takes no writes until it is opened again", zap.Error(err))
+	}
+}
+
+func (l *segLog) sidesDue() bool {
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	a := l.active()
+	from := int64(0)
+	if l.st.sidePoint > a.base {
+		from = l.sideBytes
+	}
+	return a.size-from >= sidesEveryBytes
+}

@@ -1,0 +1,122 @@
+package persistence
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"path/filepath"
+
+	"kagami/messages"
+)
+
+// logState is what a log has to know before it looks at its segments. It lives
+// in kagami.state, a file of our own that Kafka's tools ignore: two slots, in
+// disk sectors of their own, written in turn; the valid one with the higher
+// number counts.
+//
+//	0   magic "KGST"      4  version uint16 (1)   6  unused
+//	8   number uint64     16 topic id             32 partition int32
+//	36  unused            40 created at int64     48 log start int64
+//	56  recovery point    64 side point           72 cut to
+//	80  restart at        88 unused               96 CRC32C of bytes 0 to 95
+//
+// What a slot says is durable by itself already when the slot is written (data
+// below the recovery point is synced, and so on), so a slot need not be synced,
+// apart from the intentions, which are: while cutTo or restartAt is set, a
+// truncation is under way, and opening the log finishes it.
+type logState struct {
+	number        uint64
+	key           messages.PartitionKey
+	logStart      int64
+	recoveryPoint int64
+	sidePoint     int64 // indexes, epochs and a producer snapshot are durable up to here
+	cutTo         int64 // NoOffset = none
+	restartAt     int64 // NoOffset = none
+}
+
+const (
+	stateFile     = "kagami.state"
+	stateSlotStep = 512
+	stateSlotSize = 100
+	stateMagic    = "KGST"
+	stateVersion  = 1
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func newLogState(key messages.PartitionKey, start int64) logState {
+	return logState{
+		key: key, logStart: start, recoveryPoint: start, sidePoint: start,
+		cutTo: messages.NoOffset, restartAt: messages.NoOffset,
+	}
+}
+
+func (s logState) encode() []byte {
+	be := binary.BigEndian
+	b := make([]byte, stateSlotSize)
+	copy(b, stateMagic)
+	be.PutUint16(b[4:], stateVersion)
+	be.PutUint64(b[8:], s.number)
+	copy(b[16:], s.key.TopicID[:])
+	be.PutUint32(b[32:], uint32(s.key.Partition))
+	for i, v := range []int64{s.key.CreatedAt, s.logStart, s.recoveryPoint, s.sidePoint, s.cutTo, s.restartAt, 0} {
+		be.PutUint64(b[40+8*i:], uint64(v))
+	}
+	be.PutUint32(b[96:], crc32.Checksum(b[:96], castagnoli))
+	return b
+}
+
+func decodeSlot(b []byte) (logState, bool) {
+	be := binary.BigEndian
+	if len(b) < stateSlotSize || string(b[:4]) != stateMagic || be.Uint16(b[4:]) != stateVersion ||
+		crc32.Checksum(b[:96], castagnoli) != be.Uint32(b[96:]) {
+		return logState{}, false
+	}
+	i64 := func(i int) int64 { return int64(be.Uint64(b[i:])) }
+	s := logState{
+		number: be.Uint64(b[8:]), logStart: i64(48), recoveryPoint: i64(56), sidePoint: i64(64),
+		cutTo: i64(72), restartAt: i64(80),
+	}
+	copy(s.key.TopicID[:], b[16:])
+	s.key.Partition = int32(be.Uint32(b[32:]))
+	s.key.CreatedAt = i64(40)
+	return s, true
+}
+
+// readState returns the newest valid slot; ok is false if there is none.
+func readState(fsys FS, dir string) (s logState, ok bool, err error) {
+	b, err := fsys.ReadFile(filepath.Join(dir, stateFile))
+	if isNotExist(err) {
+		return logState{}, false, nil
+	}
+	if err != nil {
+		return logState{}, false, storageError("read state", dir, err)
+	}
+	for i := range 2 {
+		if len(b) < i*stateSlotStep {
+			break
+		}
+		if t, valid := decodeSlot(b[i*stateSlotStep:]); valid && (!ok || t.number > s.number) {
+			s, ok = t, true
+		}
+	}
+	return s, ok, nil
+}
+
+// writeState writes the next slot; s.number is the last one used and grows.
+func writeState(fsys FS, dir string, s *logState, sync bool) error {
+	s.number++
+	name := filepath.Join(dir, stateFile)
+	f, err := fsys.OpenFile(name, true)
+	if err != nil {
+		return storageError("write state", dir, err)
+	}
+	_, err = f.WriteAt(s.encode(), int64(s.number%2)*stateSlotStep)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return storageError("write state", dir, err)
+	}
+	return nil
+}
