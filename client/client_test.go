@@ -45,7 +45,7 @@ func TestErrorsCarryCodeAndText(t *testing.T) {
 	cluster.Handle(wire.KeyDeleteClusterMirror, func(int32, kmsg.Request) kmsg.Response {
 		resp := wire.NewPtrDeleteClusterMirrorResponse()
 		resp.ErrorCode = wire.CodeClusterMirrorNotEmpty
-		resp.ErrorMessage = kmsg.StringPtr("mirror m still has topic t")
+		resp.ErrorMessage = new("mirror m still has topic t")
 		return resp
 	})
 	err := cl.DeleteClusterMirror(t.Context(), "m")
@@ -60,7 +60,7 @@ func TestTopicResultsTakeTextFromTheMessage(t *testing.T) {
 	cluster, cl := newTest(t, 1)
 	cluster.Handle(wire.KeyStartMirrorTopics, func(int32, kmsg.Request) kmsg.Response {
 		resp := wire.NewPtrStartMirrorTopicsResponse()
-		resp.ErrorMessage = kmsg.StringPtr("b: matches the exclude entry b.*\nc: other")
+		resp.ErrorMessage = new("b: matches the exclude entry b.*\nc: other")
 		resp.Topics = []wire.StartMirrorTopicsResponseTopicResult{{Name: "a"}, {Name: "b", ErrorCode: 42}, {Name: "d", ErrorCode: 2138}}
 		return resp
 	})
@@ -165,7 +165,7 @@ func TestDescribeNamesNodesThatDontAnswer(t *testing.T) {
 			res.ResourceType, res.ResourceName = r.ResourceType, r.ResourceName
 			if r.ResourceName == "t" {
 				cfg := kmsg.NewDescribeConfigsResponseResourceConfig()
-				cfg.Name, cfg.Value = "mirror.name", kmsg.StringPtr("m.paused")
+				cfg.Name, cfg.Value = "mirror.name", new("m.paused")
 				res.Configs = append(res.Configs, cfg)
 			}
 			resp.Resources = append(resp.Resources, res)

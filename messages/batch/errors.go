@@ -3,11 +3,11 @@ package batch
 import "errors"
 
 var (
-	// ErrCorrupt: bytes that are no whole, valid batch. Errors that wrap it say
+	// ErrCorrupt means bytes that are no whole, valid batch. Errors that wrap it say
 	// which offset and why.
 	ErrCorrupt = errors.New("corrupt data")
 
-	// ErrCompressed: the records of a compressed batch were asked for where
+	// ErrCompressed means that the records of a compressed batch were asked for where
 	// nothing is decompressed.
 	ErrCompressed = errors.New("batch is compressed")
 )

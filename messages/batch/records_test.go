@@ -17,11 +17,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func collect(t testing.TB, b []byte) []Record {
-	t.Helper()
+func collect(tb testing.TB, b []byte) []Record {
+	tb.Helper()
 	var out []Record
 	for r, err := range DecompressRecords(b, 1<<20) {
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		r.Size = 0
 		out = append(out, r)
 	}
@@ -71,8 +71,8 @@ func TestLogAppendTimeAndSequences(t *testing.T) {
 }
 
 // compress replaces the records of b as a producer with that codec would.
-func compress(t testing.TB, b []byte, codec Codec, pack func([]byte) []byte) []byte {
-	t.Helper()
+func compress(tb testing.TB, b []byte, codec Codec, pack func([]byte) []byte) []byte {
+	tb.Helper()
 	out := append(append([]byte{}, b[:HeaderSize]...), pack(b[HeaderSize:])...)
 	binary.BigEndian.PutUint32(out[8:], uint32(len(out)-Overhead))
 	binary.BigEndian.PutUint16(out[21:], uint16(codec))
@@ -80,11 +80,11 @@ func compress(t testing.TB, b []byte, codec Codec, pack func([]byte) []byte) []b
 	return out
 }
 
-func codecs(t testing.TB) map[string]struct {
+func codecs(tb testing.TB) map[string]struct {
 	codec Codec
 	pack  func([]byte) []byte
 } {
-	t.Helper()
+	tb.Helper()
 	return map[string]struct {
 		codec Codec
 		pack  func([]byte) []byte
@@ -93,7 +93,7 @@ func codecs(t testing.TB) map[string]struct {
 			var out bytes.Buffer
 			w := gzip.NewWriter(&out)
 			_, _ = w.Write(b)
-			require.NoError(t, w.Close())
+			require.NoError(tb, w.Close())
 			return out.Bytes()
 		}},
 		"snappy raw": {CodecSnappy, func(b []byte) []byte { return snappy.Encode(nil, b) }},
@@ -110,12 +110,12 @@ func codecs(t testing.TB) map[string]struct {
 			var out bytes.Buffer
 			w := lz4.NewWriter(&out)
 			_, _ = w.Write(b)
-			require.NoError(t, w.Close())
+			require.NoError(tb, w.Close())
 			return out.Bytes()
 		}},
 		"zstd": {CodecZstd, func(b []byte) []byte {
 			w, err := zstd.NewWriter(nil)
-			require.NoError(t, err)
+			require.NoError(tb, err)
 			return w.EncodeAll(b, nil)
 		}},
 	}

@@ -4,10 +4,10 @@ import "errors"
 
 // Sentinels of the decoders.
 var (
-	// ErrVersion: the version is outside what this build knows.
+	// ErrVersion means that the version is outside what this build knows.
 	ErrVersion = errors.New("unknown version")
-	// ErrMalformed: the bytes are not what the schema says.
+	// ErrMalformed means that the bytes are not what the schema says.
 	ErrMalformed = errors.New("malformed message")
-	// ErrUnknownType: a record type that this build doesn't know.
+	// ErrUnknownType means a record type that this build doesn't know.
 	ErrUnknownType = errors.New("unknown record type")
 )

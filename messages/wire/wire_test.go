@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -113,12 +114,12 @@ func goldenFile(name string, version int16) string {
 	return filepath.Join("testdata", fmt.Sprintf("%s.v%d.hex", name, version))
 }
 
-func readGolden(t testing.TB, name string, version int16) []byte {
-	t.Helper()
+func readGolden(tb testing.TB, name string, version int16) []byte {
+	tb.Helper()
 	text, err := os.ReadFile(goldenFile(name, version))
-	require.NoError(t, err, "run go test ./messages/wire -update and read the diff")
+	require.NoError(tb, err, "run go test ./messages/wire -update and read the diff")
 	b, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return b
 }
 
@@ -171,7 +172,7 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 			got := allMessages()[name]
-			require.ErrorIs(t, got.ReadFrom(append(full[:len(full):len(full)], 0)), ErrMalformed)
+			require.ErrorIs(t, got.ReadFrom(append(slices.Clip(full), 0)), ErrMalformed)
 
 			if s, ok := got.(interface{ SetVersion(int16) }); ok {
 				s.SetVersion(newest + 1)
@@ -215,6 +216,22 @@ func TestHostileLengths(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 256*uint64(len(b)) {
 		t.Errorf("%d bytes of input made %d bytes of garbage", len(b), got)
+	}
+}
+
+// Byte fields are in no schema today; Kafka's definitions have them.
+func TestBytesFields(t *testing.T) {
+	for _, flex := range []bool{true, false} {
+		b := appendBytes(nil, []byte("ab"), flex)
+		b = appendNullableBytes(b, nil, true, flex)
+		b = appendNullableBytes(b, nil, false, flex)
+		b = appendNullableBytes(b, []byte("c"), true, flex)
+		r := reader{src: b}
+		require.Equal(t, "ab", string(r.bytes(flex)))
+		require.Nil(t, r.nullableBytes(true, flex))
+		require.Equal(t, []byte{}, r.nullableBytes(true, flex))
+		require.Equal(t, "c", string(r.nullableBytes(true, flex)))
+		require.NoError(t, r.complete("x"))
 	}
 }
 

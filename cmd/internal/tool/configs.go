@@ -231,7 +231,7 @@ func (t *configsTool) alterResource(ctx context.Context) error {
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceType(t.entity.resource), t.name
 	for _, key := range sortedKeys(add) {
 		res.Configs = append(res.Configs, kmsg.IncrementalAlterConfigsRequestResourceConfig{
-			Name: key, Op: kmsg.IncrementalAlterConfigOpSet, Value: kmsg.StringPtr(add[key]),
+			Name: key, Op: kmsg.IncrementalAlterConfigOpSet, Value: new(add[key]),
 		})
 	}
 	for _, key := range messages.ParseList(*t.deleteConfig) {
@@ -257,25 +257,25 @@ func (t *configsTool) alterResource(ctx context.Context) error {
 
 func (t *configsTool) completed() {
 	if t.isDef {
-		fmt.Fprintf(t.Out, "Completed updating default config for %s in the cluster.\n", t.entity.typ)
+		t.outf("Completed updating default config for %s in the cluster.\n", t.entity.typ)
 	} else {
-		fmt.Fprintf(t.Out, "Completed updating config for %s %s.\n", t.entity.singular, t.name)
+		t.outf("Completed updating config for %s %s.\n", t.entity.singular, t.name)
 	}
 }
 
 // dynamic reports an entry that was set on the entity itself.
 func (t *configsTool) dynamic(e kmsg.DescribeConfigsResponseResourceConfig) bool {
-	switch e.Source {
-	case kmsg.ConfigSourceDynamicTopicConfig:
-		return t.entity.resource == messages.ResourceTopic
-	case kmsg.ConfigSourceDynamicBrokerConfig:
-		return t.entity.resource == messages.ResourceBroker && !t.isDef
-	case kmsg.ConfigSourceDynamicDefaultBrokerConfig:
-		return t.entity.resource == messages.ResourceBroker && t.isDef
-	case kmsg.ConfigSourceDefaultConfig, kmsg.ConfigSourceStaticBrokerConfig:
+	switch {
+	case e.Source == kmsg.ConfigSourceDefaultConfig || e.Source == kmsg.ConfigSourceStaticBrokerConfig:
 		return false
+	case t.entity.resource == messages.ResourceTopic:
+		return e.Source == kmsg.ConfigSourceDynamicTopicConfig
+	case t.entity.resource == messages.ResourceBroker && t.isDef:
+		return e.Source == kmsg.ConfigSourceDynamicDefaultBrokerConfig
+	case t.entity.resource == messages.ResourceBroker:
+		return e.Source == kmsg.ConfigSourceDynamicBrokerConfig
 	default: // a mirror's own settings have no source of their own in Kafka's table
-		return t.entity.resource == messages.ResourceClusterMirror
+		return true
 	}
 }
 
@@ -328,9 +328,9 @@ func (t *configsTool) printConfigs(name string, entries []kmsg.DescribeConfigsRe
 	}
 	switch {
 	case t.isDef:
-		fmt.Fprintf(t.Out, "Default configs for %s in the cluster are:\n", t.entity.typ)
+		t.outf("Default configs for %s in the cluster are:\n", t.entity.typ)
 	default:
-		fmt.Fprintf(t.Out, "%s configs for %s %s are:\n", kind, t.entity.singular, name)
+		t.outf("%s configs for %s %s are:\n", kind, t.entity.singular, name)
 	}
 	slices.SortFunc(entries, func(a, b kmsg.DescribeConfigsResponseResourceConfig) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
@@ -341,7 +341,7 @@ func (t *configsTool) printConfigs(name string, entries []kmsg.DescribeConfigsRe
 		for _, s := range e.ConfigSynonyms {
 			synonyms = append(synonyms, fmt.Sprintf("%s:%s=%s", s.Source, s.Name, orNull(s.Value)))
 		}
-		fmt.Fprintf(t.Out, "  %s=%s sensitive=%t synonyms={%s}\n", e.Name, orNull(e.Value), e.IsSensitive, strings.Join(synonyms, ", "))
+		t.outf("  %s=%s sensitive=%t synonyms={%s}\n", e.Name, orNull(e.Value), e.IsSensitive, strings.Join(synonyms, ", "))
 	}
 }
 

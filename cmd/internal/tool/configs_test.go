@@ -84,7 +84,7 @@ func fakeConfigs(t *testing.T) *wiretest.Cluster {
 			res := kmsg.NewIncrementalAlterConfigsResponseResource()
 			res.ResourceType, res.ResourceName = r.ResourceType, r.ResourceName
 			if r.Configs[0].Name == "mirror.name" {
-				res.ErrorCode, res.ErrorMessage = 40, ptr("mirror.name is set by the controller only")
+				res.ErrorCode, res.ErrorMessage = 40, new("mirror.name is set by the controller only")
 			}
 			resp.Resources = append(resp.Resources, res)
 		}
@@ -96,14 +96,14 @@ func fakeConfigs(t *testing.T) *wiretest.Cluster {
 		res := kmsg.NewDescribeConfigsResponseResource()
 		res.ResourceType, res.ResourceName = r.ResourceType, r.ResourceName
 		set := kmsg.NewDescribeConfigsResponseResourceConfig()
-		set.Name, set.Value, set.Source = "bootstrap.servers", ptr("localhost:9092"), 0
+		set.Name, set.Value, set.Source = "bootstrap.servers", new("localhost:9092"), 0
 		syn := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
 		syn.Name, syn.Value, syn.Source = set.Name, set.Value, kmsg.ConfigSourceDynamicTopicConfig
 		set.ConfigSynonyms = append(set.ConfigSynonyms, syn)
 		secret := kmsg.NewDescribeConfigsResponseResourceConfig()
 		secret.Name, secret.IsSensitive = "sasl.jaas.config", true
 		def := kmsg.NewDescribeConfigsResponseResourceConfig()
-		def.Name, def.Value, def.Source = "a.default", ptr("x"), kmsg.ConfigSourceDefaultConfig
+		def.Name, def.Value, def.Source = "a.default", new("x"), kmsg.ConfigSourceDefaultConfig
 		res.Configs = append(res.Configs, secret, set, def)
 		resp.Resources = append(resp.Resources, res)
 		return resp

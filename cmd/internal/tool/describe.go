@@ -44,7 +44,7 @@ func (t *mirrorsTool) describe(ctx context.Context) error {
 		return err
 	}
 	for _, n := range d.Unanswered {
-		fmt.Fprintf(t.Err, "Warning: node %d (%s) did not answer: %v. Its partitions are shown with state %s.\n", n.Node, n.Addr, n.Err, client.StateNotAnswered)
+		t.errf("Warning: node %d (%s) did not answer: %v. Its partitions are shown with state %s.\n", n.Node, n.Addr, n.Err, client.StateNotAnswered)
 	}
 	if *t.mirror != "" && d.Mirrors[*t.mirror] != nil && d.Mirrors[*t.mirror].Err != nil {
 		return d.Mirrors[*t.mirror].Err
@@ -72,9 +72,9 @@ type partitionRow struct {
 func (t *mirrorsTool) describeTable(rows []partitionRow) {
 	if len(rows) == 0 {
 		if *t.failed {
-			fmt.Fprintln(t.Out, "No failed mirror partitions found")
+			t.outln("No failed mirror partitions found")
 		} else {
-			fmt.Fprintln(t.Out, "No mirror partitions found")
+			t.outln("No mirror partitions found")
 		}
 		return
 	}

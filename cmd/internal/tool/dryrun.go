@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -16,7 +17,7 @@ const dryRunEnd = "Dry run: nothing was changed."
 // be aborted.
 func (t *mirrorsTool) dryRunStop(ctx context.Context, topics []string, m *client.DescribedMirror) error {
 	if len(topics) == 0 {
-		fmt.Fprintf(t.Out, "No matching topics found in mirror %s\n%s\n", *t.mirror, dryRunEnd)
+		t.outf("No matching topics found in mirror %s\n%s\n", *t.mirror, dryRunEnd)
 		return nil
 	}
 	columns := []column{
@@ -37,17 +38,12 @@ func (t *mirrorsTool) dryRunStop(ctx context.Context, topics []string, m *client
 			printRow(t.Out, columns, p.Topic, number(p.Partition), p.State, number(p.Lag), txns)
 		}
 	}
-	fmt.Fprintln(t.Out, dryRunEnd)
+	t.outln(dryRunEnd)
 	return nil
 }
 
 func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, s)
 }
 
 // unstable says per partition whether a transaction is open in the destination
@@ -80,7 +76,7 @@ func (t *mirrorsTool) unstable(ctx context.Context, topics []string) map[message
 // "LOG_TRUNCATION in detail").
 func (t *mirrorsTool) dryRunStart(ctx context.Context, src mirrorSource, topics []string, meta map[string]client.TopicMetadata) error {
 	if len(topics) == 0 {
-		fmt.Fprintf(t.Out, "No matching topics found yet.\n%s\n", dryRunEnd)
+		t.outf("No matching topics found yet.\n%s\n", dryRunEnd)
 		return nil
 	}
 	mirrors, err := src.LastMirrorEpochs(ctx, *t.mirror)
@@ -103,7 +99,7 @@ func (t *mirrorsTool) dryRunStart(ctx context.Context, src mirrorSource, topics 
 	for _, c := range cuts {
 		printRow(t.Out, columns, c.tp.Topic, number(c.tp.Partition), number(c.lme), number(c.end), number(c.to), c.lost())
 	}
-	fmt.Fprintln(t.Out, dryRunEnd)
+	t.outln(dryRunEnd)
 	return nil
 }
 
@@ -146,7 +142,7 @@ func (t *mirrorsTool) cuts(ctx context.Context, lme func(string, messages.TopicP
 	if len(exist) > 0 {
 		if starts, err = adm.ListStartOffsets(ctx, exist...); err == nil {
 			if ends, err = adm.ListEndOffsets(ctx, exist...); err == nil && len(ask) > 0 {
-				epochEnds, err = adm.OffetForLeaderEpoch(ctx, ask)
+				epochEnds, err = adm.OffsetForLeaderEpoch(ctx, ask)
 			}
 		}
 		if err != nil {

@@ -47,7 +47,7 @@ func (t *dumpTool) dumpCluster(ctx context.Context) error {
 		end, ok := ends.Lookup(messages.MirrorStateTopic, p.Partition)
 		switch {
 		case !ok || start.Err != nil || end.Err != nil:
-			fmt.Fprintf(t.Err, "Warning: partition %d of %s can't be read: %v %v\n", p.Partition, messages.MirrorStateTopic, start.Err, end.Err)
+			t.errf("Warning: partition %d of %s can't be read: %v %v\n", p.Partition, messages.MirrorStateTopic, start.Err, end.Err)
 		case start.Offset < end.Offset:
 			if err := t.dumpPartition(ctx, cl, topic.ID, p, start.Offset, end.Offset); err != nil {
 				return err
@@ -59,9 +59,9 @@ func (t *dumpTool) dumpCluster(ctx context.Context) error {
 
 func (t *dumpTool) dumpPartition(ctx context.Context, cl *kgo.Client, id kadm.TopicID, p kadm.PartitionDetail, offset, end int64) error {
 	if *t.format == formatText {
-		fmt.Fprintf(t.Out, "Dumping %s-%d\nLog starting offset: %d\n", messages.MirrorStateTopic, p.Partition, offset)
+		t.outf("Dumping %s-%d\nLog starting offset: %d\n", messages.MirrorStateTopic, p.Partition, offset)
 	}
-	pr := &printer{tool: t, out: t.Out}
+	pr := &printer{tool: t}
 	position := int64(0)
 	for offset < end {
 		records, err := fetchAt(ctx, cl.Broker(int(p.Leader)), id, p.Partition, offset)

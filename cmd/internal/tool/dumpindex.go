@@ -49,9 +49,9 @@ func (t *dumpTool) sanityCheck(file string, rest int, last, base int64) bool {
 		return false
 	}
 	if rest != 0 || last < base {
-		fmt.Fprintf(t.Out, "%s failed sanity check.\n", file)
+		t.outf("%s failed sanity check.\n", file)
 	} else {
-		fmt.Fprintf(t.Out, "%s passed sanity check.\n", file)
+		t.outf("%s passed sanity check.\n", file)
 	}
 	return true
 }
@@ -72,7 +72,7 @@ func (t *dumpTool) dumpIndex(file string) error {
 		}
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(t.Out, "%s is empty.\n", file)
+		t.outf("%s is empty.\n", file)
 		return nil
 	}
 	if t.sanityCheck(file, rest, last, base) {
@@ -85,7 +85,7 @@ func (t *dumpTool) dumpIndex(file string) error {
 		}
 		t.checkIndexed(file, offset, int64(position))
 		if !*t.only {
-			fmt.Fprintf(t.Out, "offset: %d position: %d\n", offset, position)
+			t.outf("offset: %d position: %d\n", offset, position)
 		}
 	}
 	return nil
@@ -106,7 +106,7 @@ func (t *dumpTool) checkIndexed(file string, offset, position int64) {
 			return
 		}
 	}
-	fmt.Fprintf(t.Err, "Index position %d of %s doesn't lead to a batch with offset %d\n", position, filepath.Base(file), offset)
+	t.errf("Index position %d of %s doesn't lead to a batch with offset %d\n", position, filepath.Base(file), offset)
 }
 
 func (t *dumpTool) dumpTimeIndex(file string) error {
@@ -127,7 +127,7 @@ func (t *dumpTool) dumpTimeIndex(file string) error {
 			return nil
 		}
 		if !*t.only {
-			fmt.Fprintf(t.Out, "timestamp: %d offset: %d\n", timestamp, offset)
+			t.outf("timestamp: %d offset: %d\n", timestamp, offset)
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (t *dumpTool) dumpTxnIndex(file string) error {
 	}
 	for _, e := range list {
 		be := binary.BigEndian
-		fmt.Fprintf(t.Out, "version: %d producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d\n",
+		t.outf("version: %d producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d\n",
 			int16(be.Uint16(e)), int64(be.Uint64(e[2:])), int64(be.Uint64(e[10:])), int64(be.Uint64(e[18:])), int64(be.Uint64(e[26:])))
 	}
 	return nil
@@ -161,11 +161,11 @@ func (t *dumpTool) dumpProducers(file string) error {
 	}
 	be := binary.BigEndian
 	if len(b) < head || be.Uint16(b) != 1 || (len(b)-head)%entry != 0 || (len(b)-head)/entry != int(be.Uint32(b[6:])) {
-		fmt.Fprintf(t.Err, "%s is no producer snapshot of version 1\n", file)
+		t.errf("%s is no producer snapshot of version 1\n", file)
 		return nil
 	}
 	if crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli)) != be.Uint32(b[2:]) {
-		fmt.Fprintf(t.Err, "CRC of %s doesn't match\n", file)
+		t.errf("CRC of %s doesn't match\n", file)
 		return nil
 	}
 	for e := b[head:]; len(e) > 0; e = e[entry:] {
@@ -174,17 +174,17 @@ func (t *dumpTool) dumpProducers(file string) error {
 			open = fmt.Sprintf("OptionalLong[%d]", first)
 		}
 		sequence, offset, delta := int32(be.Uint32(e[10:])), int64(be.Uint64(e[14:])), int32(be.Uint32(e[22:]))
-		fmt.Fprintf(t.Out, "producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
+		t.outf("producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
 			int64(be.Uint64(e)), int16(be.Uint16(e[8:])), int32(be.Uint32(e[34:])), open, int64(be.Uint64(e[26:])))
 		if offset >= 0 { // else it has open transactions or epochs only, no batch
 			first := int64(sequence) - int64(delta)
 			if first < 0 {
 				first += 1 << 31 // sequences wrap around at 2147483647
 			}
-			fmt.Fprintf(t.Out, " firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
+			t.outf(" firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
 				first, sequence, offset, delta, int64(be.Uint64(e[26:])))
 		}
-		fmt.Fprintln(t.Out)
+		t.outln()
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (t *dumpTool) dumpFiles() error {
 	}
 	for _, file := range files {
 		if *t.format == formatText {
-			fmt.Fprintf(t.Out, "Dumping %s\n", file)
+			t.outf("Dumping %s\n", file)
 		}
 		if err := t.dumpFile(file); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (t *dumpTool) dumpFile(file string) error {
 	case ".snapshot":
 		return t.dumpProducers(file)
 	default:
-		fmt.Fprintf(t.Err, "Ignoring unknown file %s\n", file)
+		t.errf("Ignoring unknown file %s\n", file)
 		return nil
 	}
 }
@@ -171,7 +171,7 @@ func (t *dumpTool) dumpSegment(file string) error {
 		if err != nil {
 			return fmt.Errorf("the name of %s is no offset", file)
 		}
-		fmt.Fprintf(t.Out, "Log starting offset: %d\n", start)
+		t.outf("Log starting offset: %d\n", start)
 	}
 	f, err := os.Open(file)
 	if err != nil {
@@ -182,7 +182,7 @@ func (t *dumpTool) dumpSegment(file string) error {
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", file, err)
 	}
-	p := &printer{tool: t, out: t.Out}
+	p := &printer{tool: t}
 	pos, end := int64(0), min(info.Size(), int64(*t.maxBytes))
 	for pos < end {
 		b, err := readBatch(f, pos, info.Size())
@@ -195,7 +195,7 @@ func (t *dumpTool) dumpSegment(file string) error {
 		pos += int64(len(b))
 	}
 	if pos < end && end == info.Size() {
-		fmt.Fprintf(t.Out, "Found %d invalid bytes at the end of %s\n", info.Size()-pos, filepath.Base(file))
+		t.outf("Found %d invalid bytes at the end of %s\n", info.Size()-pos, filepath.Base(file))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package tool
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 
 	"kagami/messages/batch"
@@ -16,7 +15,6 @@ const decompressedMax = 1 << 30
 // printer prints batches and records as Kafka's DumpLogSegments does.
 type printer struct {
 	tool *dumpTool
-	out  io.Writer
 }
 
 func (p *printer) batch(b []byte, pos int64) error {
@@ -32,7 +30,7 @@ func (p *printer) batch(b []byte, pos int64) error {
 	}
 	for r, err := range batch.DecompressRecords(b, decompressedMax) {
 		if err != nil {
-			fmt.Fprintf(p.tool.Err, "Error in batch at position %d: %v\n", pos, err)
+			p.tool.errf("Error in batch at position %d: %v\n", pos, err)
 			return nil
 		}
 		if *p.tool.format == formatJSONLines {
@@ -51,7 +49,7 @@ func (p *printer) header(h batch.Header, b []byte, pos int64) {
 	if h.Attributes&batch.AttrDeleteHorizon != 0 {
 		horizon = fmt.Sprintf("OptionalLong[%d]", h.BaseTimestamp)
 	}
-	fmt.Fprintf(p.out, "baseOffset: %d lastOffset: %d count: %d baseSequence: %d lastSequence: %d producerId: %d producerEpoch: %d"+
+	p.tool.outf("baseOffset: %d lastOffset: %d count: %d baseSequence: %d lastSequence: %d producerId: %d producerEpoch: %d"+
 		" partitionLeaderEpoch: %d isTransactional: %t isControl: %t deleteHorizonMs: %s position: %d %s: %d size: %d magic: %d"+
 		" compresscodec: %s crc: %d isvalid: %t\n",
 		h.BaseOffset, h.LastOffset(), h.Records, h.BaseSequence, h.LastSequence(), h.ProducerID, h.ProducerEpoch,
@@ -69,7 +67,7 @@ func timeKind(h batch.Header) string {
 func (p *printer) record(h batch.Header, r batch.Record) {
 	var line strings.Builder
 	if *p.tool.skipMeta && h.IsControl() {
-		fmt.Fprintln(p.out) // so does Kafka's tool
+		p.tool.outln() // so does Kafka's tool
 		return
 	}
 	line.WriteString("|")
@@ -97,7 +95,7 @@ func (p *printer) record(h batch.Header, r batch.Record) {
 			line.WriteString(" payload: " + string(r.Value))
 		}
 	}
-	fmt.Fprintln(p.out, line.String())
+	p.tool.outln(line.String())
 }
 
 func size(b []byte) int {
@@ -200,7 +198,7 @@ func (p *printer) jsonLine(r batch.Record) {
 	if m.value != nil {
 		value = fmt.Sprintf(`{"version":%d,"data":%s}`, m.version, toJSON(m.value))
 	}
-	fmt.Fprintf(p.out, `{"key":{"type":%d,"data":%s},"value":%s}`+"\n", m.typ, toJSON(m.key), value)
+	p.tool.outf(`{"key":{"type":%d,"data":%s},"value":%s}`+"\n", m.typ, toJSON(m.key), value)
 }
 
 // metadataText is the decoded form of a record of the metadata log.

@@ -17,6 +17,15 @@ type Streams struct {
 	Err io.Writer
 }
 
+// What can't be printed can't be reported either: errors of the streams are
+// dropped, here and nowhere else.
+func printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+
+func (s Streams) outf(format string, args ...any) { printf(s.Out, format, args...) }
+func (s Streams) outln(args ...any)               { printf(s.Out, "%s", fmt.Sprintln(args...)) }
+func (s Streams) errf(format string, args ...any) { printf(s.Err, format, args...) }
+func (s Streams) errln(args ...any)               { printf(s.Err, "%s", fmt.Sprintln(args...)) }
+
 // usageError is a fault of the command line: its text is printed, then the
 // usage if showUsage is set. Exit code 1 either way, as Kafka's tools have it.
 type usageError struct {
@@ -130,9 +139,9 @@ const (
 )
 
 func (f *flags) printUsage(w io.Writer) {
-	fmt.Fprintln(w, f.purpose)
-	fmt.Fprintf(w, "%-*s %s\n", usageOptionWidth, "Option", "Description")
-	fmt.Fprintf(w, "%-*s %s\n", usageOptionWidth, "------", "-----------")
+	printf(w, "%s\n", f.purpose)
+	printf(w, "%-*s %s\n", usageOptionWidth, "Option", "Description")
+	printf(w, "%-*s %s\n", usageOptionWidth, "------", "-----------")
 	f.VisitAll(func(fl *pflag.Flag) {
 		name := "--" + fl.Name
 		if arg := f.args[fl.Name]; arg != "" {
@@ -142,7 +151,7 @@ func (f *flags) printUsage(w io.Writer) {
 			if i > 0 {
 				name = ""
 			}
-			fmt.Fprintf(w, "%-*s %s\n", usageOptionWidth, name, line)
+			printf(w, "%-*s %s\n", usageOptionWidth, name, line)
 		}
 	})
 }
@@ -166,7 +175,7 @@ func (f *flags) finish(err error, s Streams) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(s.Err, text)
+		s.errln(text)
 	}
 	var u *usageError
 	if errors.As(err, &u) && u.showUsage {
@@ -181,7 +190,7 @@ func (f *flags) infoOnly(s Streams) bool {
 	case *f.help:
 		f.printUsage(s.Out)
 	case *f.version:
-		fmt.Fprintln(s.Out, Version())
+		s.outln(Version())
 	default:
 		return false
 	}

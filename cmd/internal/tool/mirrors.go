@@ -147,7 +147,7 @@ func (t *mirrorsTool) create(ctx context.Context) error {
 	if err := t.client.CreateClusterMirror(ctx, *t.mirror, configs); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Out, "Created mirror %s\n", *t.mirror)
+	t.outf("Created mirror %s\n", *t.mirror)
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (t *mirrorsTool) delete(ctx context.Context) error {
 	if err := t.client.DeleteClusterMirror(ctx, *t.mirror); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Out, "Deleted mirror %s\n", *t.mirror)
+	t.outf("Deleted mirror %s\n", *t.mirror)
 	return nil
 }
 
@@ -199,7 +199,7 @@ func (t *mirrorsTool) stop(ctx context.Context) error {
 		return err
 	}
 	if len(topics) == 0 {
-		fmt.Fprintf(t.Out, "No matching topics found in mirror %s. Patterns moved to its exclude list.\n", *t.mirror)
+		t.outf("No matching topics found in mirror %s. Patterns moved to its exclude list.\n", *t.mirror)
 		return nil
 	}
 	return t.report(results, "Stopped mirroring for %d topic(s) in mirror %s: [%s]\n")
@@ -236,11 +236,11 @@ func (t *mirrorsTool) steer(ctx context.Context, send func(context.Context, stri
 // that didn't on the error stream.
 func (t *mirrorsTool) report(results client.TopicResults, format string) error {
 	if ok := results.Accepted(); len(ok) > 0 {
-		fmt.Fprintf(t.Out, format, len(ok), *t.mirror, strings.Join(ok, ", "))
+		t.outf(format, len(ok), *t.mirror, strings.Join(ok, ", "))
 	}
 	failed := results.Failed()
 	for _, r := range failed {
-		fmt.Fprintf(t.Err, "%s: %s\n", r.Topic, r.Err)
+		t.errf("%s: %s\n", r.Topic, r.Err)
 	}
 	if len(failed) > 0 {
 		return errPrinted
@@ -254,7 +254,7 @@ func (t *mirrorsTool) list(ctx context.Context) error {
 		return err
 	}
 	if len(mirrors) == 0 {
-		fmt.Fprintln(t.Out, "No mirrors found")
+		t.outln("No mirrors found")
 		return nil
 	}
 	columns := []column{{title: "MIRROR", width: 30}, {title: "TOPICS", width: 10}, {title: "CLUSTER-ID", width: 26}, {title: "BOOTSTRAP-SERVER", width: 50}}

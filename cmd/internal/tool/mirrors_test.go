@@ -175,8 +175,7 @@ func (b *bench) hasConfigs(configs map[string]*string) {
 	})
 }
 
-func ptr[T any](v T) *T { return &v }
-
+//go:fix inline
 func TestD40CommandLine(t *testing.T) {
 	b := newBench(t)
 	for name, tc := range map[string]struct {
@@ -245,7 +244,7 @@ func TestD40Create(t *testing.T) {
 	b.Handle(wire.KeyCreateClusterMirror, func(int32, kmsg.Request) kmsg.Response {
 		resp := wire.NewPtrCreateClusterMirrorResponse()
 		if resp.ErrorCode = code16; code16 != 0 {
-			resp.ErrorMessage = ptr("Mirror 'my-mirror' already exists.")
+			resp.ErrorMessage = new("Mirror 'my-mirror' already exists.")
 		}
 		return resp
 	})
@@ -435,7 +434,7 @@ func sourceTopics(names ...string) map[string]fetch.SourceTopic {
 // D38 and D40: start sends what the source has, by the patterns as they will be.
 func TestD40Start(t *testing.T) {
 	b := newBench(t)
-	b.hasConfigs(map[string]*string{"bootstrap.servers": ptr("a:1"), "mirror.topics.exclude": ptr("__.*,orders-old,orders-eu")})
+	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1"), "mirror.topics.exclude": new("__.*,orders-old,orders-eu")})
 	b.acceptTopics(nil, nil)
 	b.source.topics = sourceTopics("orders-us", "orders-eu", "orders-old", "orders-internal", "payments", "__consumer_offsets")
 	code, out, errs := b.tool(t, "--start", "--mirror", "my-mirror", "--topics", "orders-.*,orders-eu,__.*", "--exclude", "orders-internal")
@@ -465,7 +464,7 @@ func TestD40StartRefused(t *testing.T) {
 	require.Empty(t, out)
 	require.Equal(t, "Mirror 'my-mirror' not found or has no configuration\n", errs)
 
-	b.hasConfigs(map[string]*string{"bootstrap.servers": ptr("a:1")})
+	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1")})
 	b.source.err = errors.New("no route")
 	code, _, errs = b.tool(t, "--start", "--mirror", "my-mirror", "--topics", "a")
 	require.Equal(t, 1, code)
@@ -473,7 +472,7 @@ func TestD40StartRefused(t *testing.T) {
 
 	b.source.err = nil
 	b.source.topics = sourceTopics("a", "b")
-	b.acceptTopics(map[string]int16{"b": 42}, ptr("b: matches the exclude entry b"))
+	b.acceptTopics(map[string]int16{"b": 42}, new("b: matches the exclude entry b"))
 	code, out, errs = b.tool(t, "--start", "--mirror", "my-mirror", "--topics", "a,b")
 	require.Equal(t, 1, code)
 	require.Equal(t, "Started 1 mirror topic(s) in mirror my-mirror: [a]\n", out)
@@ -483,7 +482,7 @@ func TestD40StartRefused(t *testing.T) {
 // The cluster gives out no passwords: the tool says so, and takes them from a file.
 func TestStartNeedsSecretsFromFile(t *testing.T) {
 	b := newBench(t)
-	b.hasConfigs(map[string]*string{"bootstrap.servers": ptr("a:1"), "sasl.jaas.config": nil})
+	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1"), "sasl.jaas.config": nil})
 	b.acceptTopics(nil, nil)
 	b.source.topics = sourceTopics("a")
 	code, _, errs := b.tool(t, "--start", "--mirror", "m", "--topics", "a")
@@ -506,7 +505,7 @@ func TestDescribeWithDeadNode(t *testing.T) {
 	b := &bench{Cluster: c}
 	b.describes(map[string]map[string][]part{"m": {"t": {detail(0, 5, 5, 0, "MIRRORING")}}})
 	b.SetTopic("t", wiretest.Topic{Leaders: []int32{0, 1}})
-	b.hasConfigs(map[string]*string{"mirror.name": ptr("m")})
+	b.hasConfigs(map[string]*string{"mirror.name": new("m")})
 	b.Down(1)
 	code, out, errs := b.tool(t, "--describe")
 	require.Zero(t, code)

@@ -119,7 +119,7 @@ func (t *configsTool) describeClients(ctx context.Context) error {
 			values = append(values, v.Key+"="+javaDouble(v.Value))
 		}
 		sort.Strings(values)
-		fmt.Fprintf(t.Out, "Quota configs for %s are %s\n", strings.Join(who, ", "), strings.Join(values, ", "))
+		t.outf("Quota configs for %s are %s\n", strings.Join(who, ", "), strings.Join(values, ", "))
 	}
 	return nil
 }

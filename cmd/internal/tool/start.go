@@ -47,7 +47,7 @@ func (t *mirrorsTool) storedConfigs(ctx context.Context) (configs map[string]str
 	}
 	configs = map[string]string{}
 	for _, e := range entries {
-		isSet := kmsg.ConfigSource(e.Source) != kmsg.ConfigSourceDefaultConfig
+		isSet := e.Source != kmsg.ConfigSourceDefaultConfig
 		switch {
 		case e.Value != nil && isSet:
 			configs[e.Name] = *e.Value
@@ -104,7 +104,7 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 		return err
 	}
 	if len(topics) == 0 {
-		fmt.Fprintf(t.Out, "No matching topics found yet. Patterns saved to mirror %s for auto-discovery.\n", *t.mirror)
+		t.outf("No matching topics found yet. Patterns saved to mirror %s for auto-discovery.\n", *t.mirror)
 		return nil
 	}
 	return t.report(results, "Started %d mirror topic(s) in mirror %s: [%s]\n")
@@ -146,12 +146,13 @@ func describeResource(ctx context.Context, cl kmsg.Requestor, typ messages.Resou
 	if err != nil {
 		return nil, fmt.Errorf("describe configs of %s: %w", name, err)
 	}
-	for _, r := range resp.Resources {
-		text := ""
-		if r.ErrorMessage != nil {
-			text = *r.ErrorMessage
-		}
-		return r.Configs, wire.ErrorForCode(r.ErrorCode, text)
+	if len(resp.Resources) != 1 {
+		return nil, fmt.Errorf("describe configs of %s: %d answers", name, len(resp.Resources))
 	}
-	return nil, fmt.Errorf("describe configs of %s: the answer is empty", name)
+	r := resp.Resources[0]
+	text := ""
+	if r.ErrorMessage != nil {
+		text = *r.ErrorMessage
+	}
+	return r.Configs, wire.ErrorForCode(r.ErrorCode, text)
 }

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ func printRow(w io.Writer, columns []column, values ...string) {
 	for i, c := range columns {
 		cells[i] = c.cell(values[i])
 	}
-	fmt.Fprintln(w, strings.Join(cells, " "))
+	printf(w, "%s\n", strings.Join(cells, " "))
 }
 
 func printHeader(w io.Writer, columns []column) {

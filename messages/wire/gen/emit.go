@@ -198,8 +198,8 @@ func (e *emitter) top() {
 func (e *emitter) topCodec() {
 	m := e.m
 	v := "m.Version"
-	switch {
-	case m.Type == "data" || m.Type == "coordinator-key":
+	switch m.Type {
+	case "data", "coordinator-key":
 		v = fmt.Sprint(m.valid.hi)
 	}
 	e.p("// AppendTo appends the encoding to dst. It never changes m.")

@@ -245,7 +245,7 @@ func (c *Cluster) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	resp := kmsg.NewPtrMetadataResponse()
-	resp.ClusterID = kmsg.StringPtr("wiretest")
+	resp.ClusterID = new("wiretest")
 	for _, nd := range c.nodes {
 		addr := nd.l.Addr().(*net.TCPAddr)
 		b := kmsg.NewMetadataResponseBroker()
