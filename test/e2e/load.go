@@ -17,12 +17,14 @@ import (
 // records with keys, spread over the partitions.
 type Records struct {
 	Count      int
+	From       int  // number of the first record; keys, values and timestamps follow from it
 	Size       int  // bytes of a value; default 100
 	Headers    int  // headers per record, one of them with an empty value
 	NullKeys   bool // every second record has no key
 	NullValues bool // every third record has no value
 	Keys       int  // number of different keys; default: all differ
 	Seed       uint64
+	PerFlush   int // records between two flushes, each of which ends the batches; default 40
 }
 
 // loadStart is the timestamp of record 0, recent enough for any retention. It is
@@ -88,11 +90,14 @@ func producer(bootstrap string, opts ...kgo.Opt) (*kgo.Client, error) {
 
 func produce(ctx context.Context, cl *kgo.Client, topic string, records Records) error {
 	rng := rand.New(rand.NewPCG(records.Seed, 1))
-	const perFlush = 40 // several batches, not one
+	perFlush := records.PerFlush
+	if perFlush == 0 {
+		perFlush = 40 // several batches, not one
+	}
 	var first error
 	var once sync.Once
 	for i := range records.Count {
-		cl.Produce(ctx, records.record(topic, i, rng), func(_ *kgo.Record, err error) {
+		cl.Produce(ctx, records.record(topic, records.From+i, rng), func(_ *kgo.Record, err error) {
 			if err != nil {
 				once.Do(func() { first = err })
 			}

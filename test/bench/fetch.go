@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/test/e2e"
+)
+
+// Sizes of a fetch, those of the mirror's defaults.
+const (
+	responseBytesMax  = 10 << 20
+	partitionBytesMax = 1 << 20
+)
+
+// FetchAll reads a topic on one broker from start to end by raw Fetch requests,
+// one at a time, and does nothing with the answers but find where the next batch
+// begins. It returns the bytes of whole batches.
+func FetchAll(ctx context.Context, bootstrap, topic string) (int64, error) {
+	side, err := e2e.NewSide("A", bootstrap)
+	if err != nil {
+		return 0, err
+	}
+	defer side.Close()
+	detail, err := side.Topic(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	ends, err := side.TopicEnds(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.BrokerMaxReadBytes(100<<20))
+	if err != nil {
+		return 0, fmt.Errorf("make client: %w", err)
+	}
+	defer cl.Close()
+	next := map[int32]int64{}
+	for p, e := range ends {
+		if e.End > e.Start {
+			next[p] = e.Start
+		}
+	}
+	var total int64
+	for len(next) > 0 {
+		req := kmsg.NewPtrFetchRequest()
+		req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = -1, 500, 1, responseBytesMax, -1
+		t := kmsg.NewFetchRequestTopic()
+		t.Topic, t.TopicID = topic, detail.ID
+		for p, offset := range next { // in any order, so that no partition starves
+			part := kmsg.NewFetchRequestTopicPartition()
+			part.Partition, part.FetchOffset, part.PartitionMaxBytes, part.CurrentLeaderEpoch = p, offset, partitionBytesMax, -1
+			t.Partitions = append(t.Partitions, part)
+		}
+		req.Topics = append(req.Topics, t)
+		resp, err := cl.Broker(int(detail.Partitions[0].Leader)).Request(ctx, req)
+		if err != nil {
+			return total, fmt.Errorf("fetch %s: %w", topic, err)
+		}
+		for _, t := range resp.(*kmsg.FetchResponse).Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return total, fmt.Errorf("fetch %s-%d: %w", topic, p.Partition, err)
+				}
+				n, last := walk(p.RecordBatches)
+				total += n
+				if n > 0 {
+					next[p.Partition] = last + 1
+				}
+				if next[p.Partition] >= ends[p.Partition].End {
+					delete(next, p.Partition)
+				}
+			}
+		}
+	}
+	return total, nil
+}
+
+// walk returns the bytes of the whole batches and the last offset in them.
+func walk(b []byte) (n, last int64) {
+	const overhead, posLength, posLastDelta, header = 12, 8, 23, 61
+	for len(b) >= header {
+		size := overhead + int(binary.BigEndian.Uint32(b[posLength:]))
+		if size > len(b) {
+			break
+		}
+		last = int64(binary.BigEndian.Uint64(b)) + int64(binary.BigEndian.Uint32(b[posLastDelta:]))
+		n += int64(size)
+		b = b[size:]
+	}
+	return n, last
+}
