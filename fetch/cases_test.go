@@ -313,3 +313,41 @@ func TestC10LogStartWithinABatch(t *testing.T) {
 	require.Equal(t, 1, countEvents[fetch.GapSkipped](s))
 	require.Equal(t, int64(15), lag.Snapshot().SourceLogStart)
 }
+
+// C11: a topic that is being made again answers with a diverging epoch that ends
+// at 0 before the source names its id (seen with 3.0): nothing is cut.
+func TestC11EmptyNewTopicCutsNothing(t *testing.T) {
+	c := oneTopic(t, 1, func(st *stub.State, topic *stub.Topic) {
+		topic.Partitions[0].Fill(10)
+		st.Versions[keyFetch] = stub.Range{Min: 4, Max: 12}
+	})
+	s := newMemSink()
+	follow(t, c, s, nil)
+	s.waitEnd(t, 10)
+	unknown := int16(3)
+	c.Edit(keyFetch, func(_ *stub.Request, resp kmsg.Response) {
+		for _, topic := range resp.(*kmsg.FetchResponse).Topics {
+			for i := range topic.Partitions {
+				topic.Partitions[i].DivergingEpoch.Epoch, topic.Partitions[i].DivergingEpoch.EndOffset = 0, 0
+			}
+		}
+	})
+	c.Update(func(st *stub.State) {
+		st.Topics["t"].Code = unknown
+		st.Topics["t"].Partitions[0].Fill(1)
+	})
+	require.NoError(t, c.Wait(within(t, 10*time.Second), func(_ *stub.State, seen []stub.Seen) bool {
+		n := 0
+		for _, r := range seen {
+			if r.Key == keyMetadata {
+				n++
+			}
+		}
+		return n >= 3
+	}))
+	require.Equal(t, int64(10), s.State().End)
+	c.Update(func(st *stub.State) { st.Topics["t"].Code, st.Topics["t"].ID = 0, messages.TopicID{2} })
+	require.ErrorIs(t, waitEvent[fetch.Failed](t, s).Err, fetch.ErrTopicRecreated)
+	require.Equal(t, int64(10), s.State().End)
+	require.Zero(t, countEvents[fetch.Truncated](s))
+}

@@ -29,7 +29,7 @@ func (w *Worker) outOfRange(ctx context.Context, p *partition, v View) {
 		w.later(ctx, p, err)
 		return
 	}
-	if !w.sameTopic(ctx, p) {
+	if !w.confirmTopic(ctx, p) {
 		return
 	}
 	switch offset := v.FetchOffset; {
@@ -132,16 +132,31 @@ func listedOffset(kresp kmsg.Response, tp messages.TopicPartition) (int64, error
 	return 0, fmt.Errorf("list offsets of %s: partition is missing in the answer", tp)
 }
 
-// sameTopic makes sure that the topic on the source has the id that we copy. It
+// sameTopic finds out whether the topic on the source became another one. It
 // answers true as well when the source has no ids or doesn't know the topic
 // now: the refresh decides whether it is gone. On false the partition has
 // failed or backs off.
 func (w *Worker) sameTopic(ctx context.Context, p *partition) bool {
+	return w.checkTopic(ctx, p, false)
+}
+
+// confirmTopic is sameTopic before something is cut or taken on the strength of
+// a topic's name: a topic that the source doesn't know now isn't good enough.
+// (A topic that is being made again answers with a diverging epoch that ends at
+// 0 before its metadata is there; seen with 3.0.)
+func (w *Worker) confirmTopic(ctx context.Context, p *partition) bool {
+	return w.checkTopic(ctx, p, true)
+}
+
+func (w *Worker) checkTopic(ctx context.Context, p *partition, strict bool) bool {
 	if p.id.IsZero() {
 		return true
 	}
 	id, err := w.topicID(ctx, p)
 	switch {
+	case err == nil && id.IsZero() && strict:
+		w.later(ctx, p, codeError("Metadata of "+p.tp.Topic, codeUnknownTopic, nil))
+		return false
 	case err != nil:
 		w.later(ctx, p, err)
 		return false

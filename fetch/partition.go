@@ -57,6 +57,7 @@ func newPartition(a Assignment, maxSize int32) *partition {
 	p := &partition{
 		tp: a.TopicPartition, id: a.TopicID, sink: a.Sink, lag: a.Lag, notifyFn: a.Notify, baseBytes: maxSize,
 		sle: a.LeaderEpoch, throttled: a.Throttled, maxSize: maxSize, nearEpoch: messages.NoEpoch,
+		unsure: true, // nobody watched the topic until now
 	}
 	if p.lag == nil {
 		p.lag = NewLag()

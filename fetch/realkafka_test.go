@@ -163,3 +163,63 @@ func TestRealLeaderMoves(t *testing.T) {
 	}
 	s.waitEnd(t, 40)
 }
+
+// C11 with real brokers, by topic id and by name (Fetch 12): nothing of the new
+// topic gets into the copy.
+func TestC11RealTopicRecreated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts real brokers")
+	}
+	for _, version := range []kafka.Version{kafka.V44, kafka.V30} {
+		t.Run(string(version), func(t *testing.T) {
+			kafka.Require(t, version)
+			c := kafka.Start(t, kafka.Options{Version: version})
+			cl, err := c.Client()
+			require.NoError(t, err)
+			defer cl.Close()
+			admin := kadm.NewClient(cl)
+			fill := func(n int) {
+				require.Eventually(t, func() bool { // the deletion may still be under way
+					_, err := admin.CreateTopic(t.Context(), 1, 1, nil, "t")
+					return err == nil
+				}, 20*time.Second, 100*time.Millisecond)
+				producer, err := c.Client(kgo.DefaultProduceTopic("t"))
+				require.NoError(t, err)
+				defer producer.Close()
+				for range n {
+					require.NoError(t, producer.ProduceSync(t.Context(), kgo.StringRecord("x")).FirstErr())
+				}
+			}
+			fill(10)
+			src := newSource(t, c.Bootstrap())
+			topics, err := src.Topics(t.Context(), []string{"t"})
+			require.NoError(t, err)
+			leader := topics.Topics["t"].Partitions[0].Leader
+			s := newMemSink()
+			w := newWorker(t, leader.Address(), func(cfg *fetch.WorkerConfig) { cfg.SourceBroker = leader.ID })
+			require.NoError(t, w.Add(t.Context(), fetch.Assignment{TopicPartition: tp("t", 0), TopicID: topics.Topics["t"].ID, LeaderEpoch: leader.Epoch, Sink: s, Notify: s.notify}))
+			s.waitEnd(t, 10)
+			before := s.bytes()
+			_, err = admin.DeleteTopic(t.Context(), "t")
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				got, err := src.Topics(t.Context(), []string{"t"})
+				return err == nil && got.Topics["t"].Err != nil
+			}, 20*time.Second, 50*time.Millisecond)
+			fill(15)
+			s.waitFor(t, "an end of the partition", func() bool {
+				for _, e := range s.events {
+					switch e := e.(type) {
+					case fetch.LeaderUnknown:
+						return true // the refresh finds the new id
+					case fetch.Failed:
+						require.ErrorIs(t, e.Err, fetch.ErrTopicRecreated)
+						return true
+					}
+				}
+				return false
+			})
+			require.Equal(t, before, s.bytes())
+		})
+	}
+}

@@ -42,7 +42,7 @@ func (w *Worker) step(ctx context.Context, p *partition, it item) {
 	case VerdictLeaderUnknown:
 		w.depart(p, LeaderUnknown{Err: codeError("Fetch of "+p.tp.String(), it.reply.Code, nil)})
 	case VerdictTruncate:
-		w.truncate(ctx, p, d.Offset, d.Reason)
+		w.diverged(ctx, p, local, d)
 	case VerdictAboveDLE:
 		w.depart(p, BatchEpochAboveDLE{BatchEpoch: d.Scan.MaxEpoch, LeaderEpoch: local.LeaderEpoch})
 	case VerdictAboveSLE:
@@ -56,7 +56,7 @@ func (w *Worker) step(ctx context.Context, p *partition, it item) {
 func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) {
 	p.checkID = p.takeUnsure() || p.checkID
 	if d.Scan.Batches > 0 && p.checkID && it.version <= fetchVersionByName {
-		if !w.sameTopic(ctx, p) {
+		if !w.confirmTopic(ctx, p) {
 			return
 		}
 		p.checkID = false
@@ -172,6 +172,19 @@ func (w *Worker) fail(p *partition, err error) {
 	p.lag.fault(w.clock.Now(), err)
 }
 
+// diverged is step 3. Nothing is cut before the topic is known to be the same; a
+// source without topic ids can't tell, so there a cut of everything is refused.
+func (w *Worker) diverged(ctx context.Context, p *partition, local LocalState, d Decision) {
+	if !w.confirmTopic(ctx, p) {
+		return
+	}
+	if p.id.IsZero() && d.Offset <= local.LogStart {
+		w.fail(p, fmt.Errorf("%w: %s: %s, and the source has no topic ids to tell a new topic from lost data", ErrSourceBehind, p.tp, d.Reason))
+		return
+	}
+	w.truncate(ctx, p, d.Offset, d.Reason)
+}
+
 // truncate is step 3, and the source's end below ours.
 func (w *Worker) truncate(ctx context.Context, p *partition, offset int64, reason string) {
 	cut, err := p.sink.Truncate(ctx, offset, reason)
@@ -201,8 +214,8 @@ func (w *Worker) errorCode(ctx context.Context, p *partition, v View, it item) {
 		level = zapcore.DebugLevel // said once; it goes on
 	}
 	w.log.Log(level, "source answered a partition with an error", p.field(), zap.String("name", row.Name), zap.Int16("code", it.reply.Code), zap.Int64(messages.FieldOffset, it.offset))
+	p.checkID = p.checkID || row.Action == ActionRefresh
 	if row.CheckID {
-		p.checkID = true
 		if (p.faults-1)%idCheckEvery == 0 && !w.sameTopic(ctx, p) {
 			return
 		}
