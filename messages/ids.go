@@ -16,6 +16,18 @@ func (id TopicID) IsZero() bool { return id == TopicID{} }
 // String is the form that Kafka's tools print: base64 for URLs, no padding.
 func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
+// MarshalText makes JSON show what String prints.
+func (id TopicID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *TopicID) UnmarshalText(text []byte) error {
+	parsed, err := ParseTopicID(string(text))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
 // ParseTopicID reads the form that String prints.
 func ParseTopicID(s string) (TopicID, error) {
 	var id TopicID

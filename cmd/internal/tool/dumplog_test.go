@@ -82,7 +82,7 @@ func TestDumpMirrorState(t *testing.T) {
 		`| offset: 1 CreateTime: 1771239071200 keySize: 13 valueSize: 20 sequence: -1 headerKeys: [cause,principal] key: {"type":"2","data":{"mirrorName":"my-mirror"}} payload: {"version":"0","data":{"topicName":"my-topic","partition":0,"state":2,"previousState":16,"retryAttempt":0}}`,
 		`| offset: 2 CreateTime: 1771239071300 keySize: 13 valueSize: 24 sequence: -1 headerKeys: [] key: {"type":"1","data":{"mirrorName":"my-mirror"}} payload: {"version":"0","data":{"topics":[{"name":"my-topic","partitions":[{"partitionIndex":0,"lastMirrorEpoch":5}]}]}}`,
 		`| offset: 3 CreateTime: 1771239071400 keySize: 13 valueSize: -1 sequence: -1 headerKeys: [] key: {"type":"2","data":{"mirrorName":"my-mirror"}} payload: <DELETE>`,
-		`| offset: 4 CreateTime: 1771239071500 keySize: 2 valueSize: 2 sequence: -1 headerKeys: [] key: Error at offset 4, skipping. unknown record type: 9`,
+		`| offset: 4 CreateTime: 1771239071500 keySize: 2 valueSize: 2 sequence: -1 headerKeys: [] key: Unknown record type 9 at offset 4, skipping.`,
 	}, records))
 }
 

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -149,6 +150,7 @@ func decodeMirrorState(r batch.Record) (mirrorStateRecord, error) {
 	if err != nil {
 		return out, err
 	}
+	out.typ = typ
 	type codec interface{ ReadFrom(b []byte) error }
 	var key, value codec
 	switch typ {
@@ -159,7 +161,7 @@ func decodeMirrorState(r batch.Record) (mirrorStateRecord, error) {
 	default:
 		return out, fmt.Errorf("%w: %d", wire.ErrUnknownType, typ)
 	}
-	out.typ, out.key = typ, key
+	out.key = key
 	if err := key.ReadFrom(r.Key); err != nil || r.Value == nil {
 		return out, err
 	}
@@ -177,6 +179,9 @@ func decodeMirrorState(r batch.Record) (mirrorStateRecord, error) {
 // JSON strings there (records.md, Dump output).
 func mirrorStateText(r batch.Record) (key, payload string) {
 	m, err := decodeMirrorState(r)
+	if errors.Is(err, wire.ErrUnknownType) {
+		return fmt.Sprintf(" key: Unknown record type %d at offset %d, skipping.", m.typ, r.Offset), ""
+	}
 	if err != nil {
 		return fmt.Sprintf(" key: Error at offset %d, skipping. %v", r.Offset, err), ""
 	}
