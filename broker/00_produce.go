@@ -1,6 +1,6 @@
 package broker
 
-// Produce: served v3-13; v0-2 are advertised and answered with an error per
+// Produce: served versions 3-13; v0-2 are advertised and answered with an error per
 // partition, because librdkafka switches compression off for a server whose
 // lowest version isn't 0 (KAFKA-18659).
 //
@@ -10,8 +10,8 @@ package broker
 // - acks 0, 1 and all mean the same wait: the append is in the journal. acks=0
 //   gets no answer, and any error closes the connection instead.
 // - Each partition carries exactly one batch. It is opened and its records are
-//   walked, as Kafka does, but stored as it came: a topic's compression.type is
-//   a wish about space that readers don't notice, so nothing is recompressed.
+//   walked, as Kafka does. It is stored as it came, unless the topic's
+//   compression.type names another codec: then it is recompressed.
 // - Refused: control batches, transactional ones (no transactions yet), null keys
 //   on compacted topics, timestamps outside the topic's limits.
 // - A mirror topic that isn't STOPPED: POLICY_VIOLATION with a text that starts
@@ -29,6 +29,7 @@ import (
 
 	"kagami/messages"
 	"kagami/messages/batch"
+	"kagami/messages/configs"
 	"kagami/persistence"
 	"kagami/persistence/metadata"
 )
@@ -104,7 +105,7 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 		return s.readOnly(t, p.Partition)
 	}
 	rules := s.produceRules(t, req.Version)
-	h, err := rules.check(p.Records, s.opening)
+	records, err := rules.check(p.Records, s.opening)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 		}
 	}
 	opts := persistence.ClientAppend{LeaderEpoch: messages.NoEpoch, LogAppendTime: rules.logAppendTime, NowMillis: rules.now}
-	info, err := part.AppendClient(ctx, p.Records[:h.Size()], opts)
+	info, err := part.AppendClient(ctx, records, opts)
 	var dup *persistence.DuplicateError
 	switch {
 	case errors.As(err, &dup):
@@ -187,11 +188,22 @@ type produceRules struct {
 	now           int64
 	logAppendTime bool
 	compacted     bool
-	before, after int64 // allowed distance of timestamps to now, ms
+	before, after int64        // allowed distance of timestamps to now, ms
+	compress      *compression // nil: as the producer has it
 }
 
 func (s *Server) produceRules(t *metadata.Topic, version int16) produceRules {
+	var to *compression
+	if kind := s.topicConfig(t, configCompression); kind != "producer" {
+		if codec, ok := codecOf(kind); ok {
+			to = &compression{codec: codec}
+			if level := "compression." + kind + ".level"; configs.Topic().Lookup(level) != nil {
+				to.level = s.topicConfigInt(t, level)
+			}
+		}
+	}
 	return produceRules{
+		compress:      to,
 		version:       version,
 		maxBytes:      s.topicConfigInt(t, configMaxMessageBytes),
 		now:           s.clock.Now().UnixMilli(),
@@ -202,9 +214,26 @@ func (s *Server) produceRules(t *metadata.Topic, version int16) produceRules {
 	}
 }
 
-// check accepts exactly one sound batch; open bounds how many are decompressed
-// at a time.
-func (p produceRules) check(b []byte, open chan struct{}) (batch.Header, error) {
+// check accepts exactly one sound batch and returns it as it is to be stored;
+// open bounds how many are opened at a time.
+func (p produceRules) check(b []byte, open chan struct{}) ([]byte, error) {
+	h, err := p.checkBatch(b)
+	if err != nil {
+		return nil, err
+	}
+	change := p.compress != nil && p.compress.codec != h.Codec()
+	if h.Codec() != batch.CodecNone || change {
+		open <- struct{}{}
+		defer func() { <-open }()
+	}
+	if err := p.checkRecords(b, h); err != nil || !change {
+		return b, err
+	}
+	return recompress(b, h, *p.compress)
+}
+
+// checkBatch checks all of a batch but its records.
+func (p produceRules) checkBatch(b []byte) (batch.Header, error) {
 	if len(b) < batch.HeaderSize {
 		return batch.Header{}, refuse(kerr.CorruptMessage, fmt.Sprintf("%d bytes are no record batch", len(b)))
 	}
@@ -225,14 +254,7 @@ func (p produceRules) check(b []byte, open chan struct{}) (batch.Header, error) 
 	if err := batch.CheckCRC(b); err != nil {
 		return h, refuse(kerr.CorruptMessage, err.Error())
 	}
-	if err := p.checkHeader(h); err != nil {
-		return h, err
-	}
-	if h.Codec() != batch.CodecNone {
-		open <- struct{}{}
-		defer func() { <-open }()
-	}
-	return h, p.checkRecords(b, h)
+	return h, p.checkHeader(h)
 }
 
 func (p produceRules) checkHeader(h batch.Header) error {

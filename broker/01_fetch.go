@@ -1,6 +1,6 @@
 package broker
 
-// Fetch: served v4-18.
+// Fetch: served versions 4-18.
 //
 // v4 batches v2, isolation level; v5 log start; v7 sessions (KIP-227); v9
 // CurrentLeaderEpoch (KIP-320); v10 zstd; v11 rack; v12 LastFetchedEpoch and

@@ -1,6 +1,6 @@
 package broker
 
-// ListOffsets: served v1-11.
+// ListOffsets: served versions 1-11.
 //
 // v2 isolation level; v4 leader epochs (KIP-320); v7 -3; v8 -4 (KIP-405); v9 -5
 // (KIP-1005); v10 timeout; v11 -6 (KIP-1023).

@@ -1,6 +1,6 @@
 package broker
 
-// Metadata: served v0-13.
+// Metadata: served versions 0-13.
 //
 // v1 null = all topics (v0: empty = all); v4 AllowAutoTopicCreation; v5 offline
 // replicas; v7 leader epochs; v8 authorized operations (v8-10 of the cluster);

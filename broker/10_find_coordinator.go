@@ -1,6 +1,6 @@
 package broker
 
-// FindCoordinator: served v0-7.
+// FindCoordinator: served versions 0-7.
 //
 // v1 key types; v4 several keys (KIP-699); v7 key type 3, CLUSTER_MIRROR
 // (KIP-1279), with the layout of v6.

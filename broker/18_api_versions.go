@@ -1,6 +1,6 @@
 package broker
 
-// ApiVersions: served v0-4.
+// ApiVersions: served versions 0-4.
 //
 // v3 client software name and features (KIP-511, KIP-584); v4 features whose
 // lowest level is 0 (KAFKA-17011).

@@ -1,6 +1,6 @@
 package broker
 
-// CreateTopics: served v2-7.
+// CreateTopics: served versions 2-7.
 //
 // v4 defaults for partitions and replication (KIP-464); v5 the answer holds the
 // topic's shape (KIP-525); v7 topic ids.

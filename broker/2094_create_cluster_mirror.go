@@ -1,6 +1,6 @@
 package broker
 
-// CreateClusterMirror: served v0 (KIP-1279).
+// CreateClusterMirror: served version 0 (KIP-1279).
 //
 // The name is checked here and again by the controller, which checks the
 // configs and creates __mirror_state with the first mirror. A null value means

@@ -1,6 +1,6 @@
 package broker
 
-// StartMirrorTopics: served v0 (KIP-1279).
+// StartMirrorTopics: served version 0 (KIP-1279).
 //
 // The node checks partition states and loops (workflows.md "Start" step 3,
 // OP-35) for topics that exist here or are named; topics that fail get their own

@@ -1,6 +1,6 @@
 package broker
 
-// StopMirrorTopics: served v0 (KIP-1279).
+// StopMirrorTopics: served version 0 (KIP-1279).
 //
 // Every partition state is acceptable (OP-2), so the controller decides alone. The
 // answer holds the named topics, not those that only a pattern stopped.

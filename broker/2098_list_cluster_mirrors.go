@@ -1,6 +1,6 @@
 package broker
 
-// ListClusterMirrors: served v0 (KIP-1279).
+// ListClusterMirrors: served version 0 (KIP-1279).
 //
 // From the metadata image alone. Mirrors that the client may not describe are
 // left out. TopicCount counts active, paused and stopped topics (OP-18).

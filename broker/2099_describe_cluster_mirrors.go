@@ -1,6 +1,6 @@
 package broker
 
-// DescribeClusterMirrors: served v0 (KIP-1279), with private tagged fields
+// DescribeClusterMirrors: served version 0 (KIP-1279), with private tagged fields
 // (OP-37): error text, retry attempt, cut, gap.
 //
 // Each node answers for the partitions that it leads, STOPPED ones included: the

@@ -1,6 +1,6 @@
 package broker
 
-// DeleteTopics: served v1-6.
+// DeleteTopics: served versions 1-6.
 //
 // v6 topic ids. A mirror topic may be deleted in every state (spec: fetcher.md,
 // Read-only enforcement); internal topics may not. delete.topic.enable is true.

@@ -1,6 +1,6 @@
 package broker
 
-// ReadMirrorStates: served v0 (KIP-1279), internal.
+// ReadMirrorStates: served version 0 (KIP-1279), internal.
 //
 // Passed to the mirror's coordinator as it is; what can't be passed on is
 // answered per partition, with PartitionIndex set.

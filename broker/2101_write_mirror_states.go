@@ -1,6 +1,6 @@
 package broker
 
-// WriteMirrorStates: served v0 (KIP-1279), internal, with private tagged fields
+// WriteMirrorStates: served version 0 (KIP-1279), internal, with private tagged fields
 // (OP-42). Passed to the mirror's coordinator as it is; what can't be passed on is
 // answered per partition.
 

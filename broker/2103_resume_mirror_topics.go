@@ -1,6 +1,6 @@
 package broker
 
-// ResumeMirrorTopics: served v0 (KIP-1279).
+// ResumeMirrorTopics: served version 0 (KIP-1279).
 //
 // The controller checks the desired state only (OP-17).
 

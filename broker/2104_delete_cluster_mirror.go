@@ -1,6 +1,6 @@
 package broker
 
-// DeleteClusterMirror: served v0 (KIP-1279).
+// DeleteClusterMirror: served version 0 (KIP-1279).
 //
 // Right: Alter on the mirror (OP-13). An active or paused topic is
 // CLUSTER_MIRROR_NOT_EMPTY without asking anybody; then every partition must be

@@ -1,6 +1,6 @@
 package broker
 
-// BumpLeaderEpochs: served v0 (KIP-1279), internal.
+// BumpLeaderEpochs: served version 0 (KIP-1279), internal.
 //
 // Each partition named gets max(MinLeaderEpoch, current) + 1. The request names
 // topics by id, the answer by name, in the order of the request; an unknown id

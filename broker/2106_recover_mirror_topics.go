@@ -1,6 +1,6 @@
 package broker
 
-// RecoverMirrorTopics: served v0 (OP-25).
+// RecoverMirrorTopics: served version 0 (OP-25).
 //
 // The node checks rights and membership and passes the topics on to the leaders
 // of their partitions; nothing in the metadata changes.

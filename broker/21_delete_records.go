@@ -1,6 +1,6 @@
 package broker
 
-// DeleteRecords: served v0-2.
+// DeleteRecords: served versions 0-2.
 //
 // Offset -1 means the high watermark. The topic's cleanup.policy must hold
 // "delete", as in Kafka. A mirror topic that isn't STOPPED: POLICY_VIOLATION

@@ -1,6 +1,6 @@
 package broker
 
-// InitProducerId: served v0-5.
+// InitProducerId: served versions 0-5.
 //
 // Idempotent producers only: each request gets a fresh id with epoch 0, from a
 // block that the controller gave to this node; what the client says about its

@@ -1,6 +1,6 @@
 package broker
 
-// OffsetForLeaderEpoch: served v2-4.
+// OffsetForLeaderEpoch: served versions 2-4.
 //
 // v2 CurrentLeaderEpoch (KIP-320); v3 replica id.
 //

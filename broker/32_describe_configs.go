@@ -1,6 +1,6 @@
 package broker
 
-// DescribeConfigs: served v1-4.
+// DescribeConfigs: served versions 1-4.
 //
 // v1 sources and synonyms (KIP-226); v3 types and documentation.
 //

@@ -1,6 +1,6 @@
 package broker
 
-// AlterConfigs: served v0-2. The given set replaces what is set on a resource;
+// AlterConfigs: served versions 0-2. The given set replaces what is set on a resource;
 // IncrementalAlterConfigs (44) is the better request.
 //
 // Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 64

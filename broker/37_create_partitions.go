@@ -1,6 +1,6 @@
 package broker
 
-// CreatePartitions: served v0-3.
+// CreatePartitions: served versions 0-3.
 //
 // A topic of a mirror that isn't .stopped: POLICY_VIOLATION with a text that
 // starts with READ_ONLY_TOPIC (OP-23); the controller refuses it.

@@ -1,6 +1,6 @@
 package broker
 
-// IncrementalAlterConfigs: served v0-1.
+// IncrementalAlterConfigs: served versions 0-1.
 //
 // Resource types as in AlterConfigs (33). Operations: set, delete, append,
 // subtract; the last two on lists only, which the controller checks. A resource

@@ -1,6 +1,6 @@
 package broker
 
-// DescribeCluster: served v0-2.
+// DescribeCluster: served versions 0-2.
 //
 // v1 endpoint type (KIP-919): 1 brokers; 2 controllers, which don't listen on
 // their own here, is MISMATCHED_ENDPOINT_TYPE. v2 fenced brokers: none.

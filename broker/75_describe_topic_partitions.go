@@ -1,6 +1,6 @@
 package broker
 
-// DescribeTopicPartitions: served v0 (KIP-966).
+// DescribeTopicPartitions: served version 0 (KIP-966).
 //
 // Topics come in order of name, partitions in order of number, at most
 // ResponsePartitionLimit (and 2000) of them; NextCursor says where to go on. No

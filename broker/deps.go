@@ -47,10 +47,11 @@ type Partitions interface {
 }
 
 // Images gives the newest metadata image that this node has applied.
-// metadata.Store is one.
 type Images interface {
 	Image() *metadata.Image
-	// WaitFor returns when the image's offset is at least offset.
+	// WaitFor returns when the image's offset is at least offset and this node has
+	// acted on it (opened the logs of new partitions), so that a client that
+	// created a topic can use it at once.
 	WaitFor(ctx context.Context, offset int64) error
 }
 

@@ -39,6 +39,13 @@ func TestKcat(t *testing.T) {
 			require.Contains(t, kcat(t, w, "", "-Q", "-t", topic+":0:0"), "[0] offset 0")
 		})
 	}
+	for _, codec := range []string{"uncompressed", "gzip", "snappy", "lz4", "zstd"} {
+		topic := "to-" + codec
+		w.topic(topic, 1, map[string]string{"compression.type": codec})
+		lines := strings.Repeat("our own compression\n", 500)
+		kcat(t, w, lines, "-P", "-t", topic, "-p", "0", "-z", "gzip")
+		require.Equal(t, lines, kcat(t, w, "", "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"))
+	}
 	require.Contains(t, kcat(t, w, "", "-L"), `topic "words-gzip" with 1 partitions`)
 }
 
@@ -73,6 +80,11 @@ func TestJavaTools(t *testing.T) {
 	require.Contains(t, tool(kafka.Configs, "", "--entity-type", "topics", "--entity-name", "orders", "--describe"), "max.message.bytes=2000000")
 	require.Contains(t, tool(kafka.Configs, "", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"), "node.id=")
 	require.Contains(t, tool(kafka.BrokerAPIVersions, ""), "Fetch(1): 4 to 18")
+	for _, codec := range []string{"snappy", "lz4", "zstd", "gzip"} {
+		w.topic("to-"+codec, 1, map[string]string{"compression.type": codec})
+		tool(kafka.ConsoleProducer, "a\nb\n", "--topic", "to-"+codec)
+		require.Equal(t, "a\nb\n", tool(kafka.ConsoleConsumer, "", "--topic", "to-"+codec, "--partition", "0", "--offset", "0", "--max-messages", "2", "--timeout-ms", "60000"))
+	}
 	tool(kafka.Topics, "", "--alter", "--topic", "orders", "--partitions", "3")
 	require.Len(t, w.Image().Topic("orders").Partitions, 3)
 	tool(kafka.Topics, "", "--delete", "--topic", "orders")

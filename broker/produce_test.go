@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,5 +257,41 @@ func TestProduceErrorsOfTheReplica(t *testing.T) {
 				require.NotContains(t, *got.ErrorMessage, "fake", "an unknown error's text stays in the log")
 			}
 		})
+	}
+}
+
+// TestProduceRecompresses: a topic's compression.type wins over the producer's,
+// and the records stay what they were.
+func TestProduceRecompresses(t *testing.T) {
+	codecs := map[string]batch.Codec{"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+	values := []string{strings.Repeat("compress me ", 5000), "b", ""}
+	plain := oneBatch(values...)
+	h, err := batch.ParseHeader(plain)
+	require.NoError(t, err)
+	w := newWorld(t)
+	c := w.dial()
+	for to, want := range codecs {
+		w.topic("to-"+to, 1, map[string]string{"compression.type": to})
+		for from, codec := range codecs {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				sent, err := recompress(plain, h, compression{codec: codec, level: 3})
+				require.NoError(t, err)
+				require.NoError(t, batch.CheckCRC(sent))
+				got := produceOne(t, c, produceRequest(9, -1, "to-"+to, messages.TopicID{}, 0, sent))
+				require.Zero(t, got.ErrorCode)
+				stored := onlyPart(t, c.call(fetchRequest(12, fetchPart{"to-" + to, messages.TopicID{}, 0, got.BaseOffset}))).RecordBatches
+				require.NoError(t, batch.CheckCRC(stored))
+				sh, err := batch.ParseHeader(stored)
+				require.NoError(t, err)
+				require.Equal(t, want, sh.Codec())
+				require.Equal(t, h.MaxTimestamp, sh.MaxTimestamp)
+				var read []string
+				for r, err := range batch.DecompressRecords(stored, 1<<20) {
+					require.NoError(t, err)
+					read = append(read, string(r.Value))
+				}
+				require.Equal(t, values, read)
+			})
+		}
 	}
 }
