@@ -12,9 +12,6 @@ import (
 	pb "kagami/messages/proto"
 )
 
-// ErrNotReady: the actor is loading or restarting; ask again.
-var ErrNotReady = errors.New("actor is not ready")
-
 // ActorHandler hands a message to the local actor of that name and returns its
 // answer. Errors that cross to the asking node keep their meaning if they wrap
 // ErrUnknownActor, ErrNotReady, messages.ErrNotLeader, messages.ErrInvalidRequest

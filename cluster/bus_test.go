@@ -16,22 +16,22 @@ import (
 	"kagami/messages"
 )
 
-func openTestBus(t testing.TB, change func(*BusOptions)) *Bus {
-	t.Helper()
+func openTestBus(tb testing.TB, change func(*BusOptions)) *Bus {
+	tb.Helper()
 	o := BusOptions{ClusterID: "lBq12jYZRp-9wF3M9MPopg", Node: 1, Logger: zap.NewNop()}
 	if change != nil {
 		change(&o)
 	}
-	b, err := OpenBus(t.Context(), o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	b, err := OpenBus(tb.Context(), o)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, b.Close()) })
 	return b
 }
 
-func serve(t testing.TB, b *Bus, subject string, h Handler) (stop func()) {
-	t.Helper()
+func serve(tb testing.TB, b *Bus, subject string, h Handler) (stop func()) {
+	tb.Helper()
 	stop, err := b.Serve(subject, h)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return stop
 }
 

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"go.uber.org/zap"
 
 	"kagami/messages"
+	"kagami/persistence"
 )
 
 // CheckpointFileName is the checkpoint file's name in a data folder.
@@ -29,11 +29,12 @@ const checkpointCompactBytes = 16 << 20
 // every later put fails (the kernel may have dropped the pages); the way out is
 // a restart.
 type Checkpoints struct {
+	fs   persistence.FS
 	path string
 	log  *zap.Logger
 
 	mu        sync.Mutex
-	file      *os.File
+	file      persistence.File
 	size      int64
 	compactAt int64
 	untaken   map[messages.PartitionKey]Checkpoint // read at open, not yet asked for
@@ -49,14 +50,15 @@ type Checkpoints struct {
 // tail is cut off; a damaged record is skipped and logged (its partition falls
 // back to an older record, or to what its log says). A file of another version
 // wraps ErrDamaged.
-func OpenCheckpoints(folder string, log *zap.Logger) (*Checkpoints, error) {
+func OpenCheckpoints(fsys persistence.FS, folder string, log *zap.Logger) (*Checkpoints, error) {
 	c := &Checkpoints{
+		fs:       fsys,
 		path:     filepath.Join(folder, CheckpointFileName),
 		log:      log.Named("checkpoints"),
 		untaken:  map[messages.PartitionKey]Checkpoint{},
 		syncDone: make(chan struct{}),
 	}
-	b, err := os.ReadFile(c.path)
+	b, err := fsys.ReadFile(c.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(b) < checkpointHeaderSize:
 		if err := c.rewriteLocked(nil); err != nil {
@@ -92,6 +94,15 @@ func (c *Checkpoints) Take(key messages.PartitionKey) (Checkpoint, bool) {
 	cp, ok := c.untaken[key]
 	delete(c.untaken, key)
 	return cp, ok
+}
+
+// Known reports whether the file had that life of a partition when it was
+// opened and nobody has taken it yet.
+func (c *Checkpoints) Known(key messages.PartitionKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.untaken[key]
+	return ok
 }
 
 // Forget drops what was read at open and nobody took: partitions that were
@@ -147,11 +158,10 @@ func (c *Checkpoints) writeLocked(b []byte) error {
 			return c.failLocked("compact", err)
 		}
 	}
-	n, err := c.file.Write(b)
-	c.size += int64(n)
-	if err != nil {
+	if _, err := c.file.WriteAt(b, c.size); err != nil {
 		return c.failLocked("write", err)
 	}
+	c.size += int64(len(b))
 	c.written++
 	return nil
 }
@@ -209,7 +219,7 @@ func (c *Checkpoints) failLocked(verb string, err error) error {
 // compactLocked rewrites the file from its own content, so that no copy of all
 // records has to be kept in memory.
 func (c *Checkpoints) compactLocked() error {
-	b, err := os.ReadFile(c.path)
+	b, err := c.fs.ReadFile(c.path)
 	if err != nil {
 		return err
 	}
@@ -232,28 +242,43 @@ func (c *Checkpoints) rewriteLocked(live map[messages.PartitionKey]Checkpoint) e
 		b = appendCheckpointRecord(b, checkpointPut, cp)
 	}
 	tmp := c.path + ".tmp"
-	if err := writeFileSynced(tmp, b); err != nil {
+	if err := c.writeFile(tmp, b); err != nil {
 		return fmt.Errorf("write checkpoint file %s: %w", tmp, err)
 	}
-	if err := os.Rename(tmp, c.path); err != nil {
+	if err := c.fs.Rename(tmp, c.path); err != nil {
 		return fmt.Errorf("rename checkpoint file %s: %w", tmp, err)
 	}
-	if err := syncFolder(filepath.Dir(c.path)); err != nil {
+	if err := c.fs.SyncDir(filepath.Dir(c.path)); err != nil {
 		return fmt.Errorf("sync folder of %s: %w", c.path, err)
 	}
 	return c.reopenLocked()
 }
 
+// writeFile writes a whole file and syncs it.
+func (c *Checkpoints) writeFile(name string, b []byte) error {
+	f, err := c.fs.OpenFile(name, true)
+	if err != nil {
+		return err
+	}
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteAt(b, 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
 func (c *Checkpoints) reopenLocked() error {
-	f, err := os.OpenFile(c.path, os.O_RDWR|os.O_APPEND, 0o640)
+	f, err := c.fs.OpenFile(c.path, false)
 	if err != nil {
 		return fmt.Errorf("open checkpoint file %s: %w", c.path, err)
 	}
-	info, err := f.Stat()
+	size, err := f.Size()
 	if err != nil {
 		return errors.Join(fmt.Errorf("open checkpoint file %s: %w", c.path, err), f.Close())
 	}
-	c.file, c.size = f, info.Size()
+	c.file, c.size = f, size
 	c.compactAt = max(checkpointCompactBytes, 4*c.size)
 	return nil
 }
@@ -268,26 +293,4 @@ func (c *Checkpoints) Close() error {
 	err := c.syncLocked(c.written)
 	c.closed = true
 	return errors.Join(err, c.file.Close())
-}
-
-func writeFileSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(b); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return f.Close()
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"kagami/messages"
+	"kagami/persistence"
 )
 
 func checkpointAt(n int) Checkpoint {
@@ -25,11 +26,11 @@ func checkpointAt(n int) Checkpoint {
 	}
 }
 
-func openCheckpoints(t testing.TB, folder string) *Checkpoints {
-	t.Helper()
-	c, err := OpenCheckpoints(folder, zap.NewNop())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
+func openCheckpoints(tb testing.TB, folder string) *Checkpoints {
+	tb.Helper()
+	c, err := OpenCheckpoints(persistence.OSFS{}, folder, zap.NewNop())
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
 	return c
 }
 
@@ -63,7 +64,7 @@ func TestCheckpointsCrash(t *testing.T) {
 			}
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, CheckpointFileName), torn, 0o600))
-			r, err := OpenCheckpoints(dir, zap.NewNop())
+			r, err := OpenCheckpoints(persistence.OSFS{}, dir, zap.NewNop())
 			require.NoError(t, err, "size %d", size)
 			for key, cp := range want {
 				got, ok := r.Take(key)
@@ -121,7 +122,7 @@ func TestCheckpointsForeignFile(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			folder := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(folder, CheckpointFileName), tc.content, 0o600))
-			c, err := OpenCheckpoints(folder, zap.NewNop())
+			c, err := OpenCheckpoints(persistence.OSFS{}, folder, zap.NewNop())
 			require.ErrorIs(t, err, tc.want)
 			if c != nil {
 				require.NoError(t, c.Close())
@@ -191,7 +192,7 @@ func TestCheckpointsShareSyncs(t *testing.T) {
 }
 
 func TestCheckpointsFailedWriteSticks(t *testing.T) {
-	c, err := OpenCheckpoints(t.TempDir(), zap.NewNop())
+	c, err := OpenCheckpoints(persistence.OSFS{}, t.TempDir(), zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, c.file.Close())
 	require.ErrorIs(t, c.Put(false, checkpointAt(1)), messages.ErrStorage)

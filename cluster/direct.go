@@ -20,6 +20,11 @@ import (
 type journal interface {
 	Propose(ctx context.Context, op Operation) (Applied, error)
 	State() JournalState
+	// settle takes over log start and end after the log changed by itself (retention).
+	settle()
+	// closing returns the checkpoint that a clean close leaves behind; ok is false
+	// when the file says the same already or the state must not be written.
+	closing() (cp Checkpoint, ok bool)
 }
 
 // Applied is what an accepted operation did.
@@ -116,7 +121,7 @@ func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
 		err = d.raise(next)
 	case OpTruncate, OpRestartAt:
 		done.Cut, err = d.applyCut(next, op)
-	default: // OpClaim, OpMode, OpBaseline change no bytes
+	case OpClaim, OpMode, OpBaseline: // change no bytes
 		err = d.enter(next)
 	}
 	if err != nil {
@@ -199,8 +204,6 @@ func (d *direct) persist(durable bool) error {
 	return nil
 }
 
-// closing returns the checkpoint that a clean close leaves behind; ok is false
-// when the file says the same already or the state must not be written.
 func (d *direct) closing() (cp Checkpoint, ok bool) {
 	if d.failed != nil || d.state == d.durable {
 		return Checkpoint{}, false

@@ -28,6 +28,8 @@ var (
 	ErrHandler = errors.New("handler failed")
 	// ErrUnknownActor: the node has no actor of that name.
 	ErrUnknownActor = errors.New("unknown actor")
+	// ErrNotReady: the actor is loading or restarting; ask again.
+	ErrNotReady = errors.New("actor is not ready")
 )
 
 // EpochAheadError refuses mirrored batches whose epoch is above the claimed

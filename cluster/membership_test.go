@@ -54,9 +54,9 @@ func TestMetadataReplica(t *testing.T) {
 	store, folder := newFakeStore(), t.TempDir()
 	var offset int64
 	for round := range 2 {
-		checkpoints, err := OpenCheckpoints(folder, zap.NewNop())
+		checkpoints, err := OpenCheckpoints(persistence.OSFS{}, folder, zap.NewNop())
 		require.NoError(t, err)
-		r, err := OpenMetadataReplica(1, store, checkpoints, zap.NewNop())
+		r, err := OpenMetadataReplica(t.Context(), 1, store, checkpoints, zap.NewNop())
 		require.NoError(t, err)
 		require.True(t, store.config(r.TopicPartition()).FlushAlways)
 		_, err = r.AppendInternal(t.Context(), records(0, 1, 0))

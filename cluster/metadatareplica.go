@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -21,16 +22,13 @@ const metadataSegmentBytes = 64 << 20
 // which has to be there before any image is. Every append is synced. The
 // controller claims it (under its own epochs) before it appends; the caller
 // closes it, after the metadata store.
-func OpenMetadataReplica(node messages.NodeID, logs LogStore, checkpoints *Checkpoints, zl *zap.Logger) (*Replica, error) {
+func OpenMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStore, checkpoints *Checkpoints, zl *zap.Logger) (*Replica, error) {
 	info := persistence.Info{
 		TopicPartition: messages.TopicPartition{Topic: messages.ClusterMetadataTopic},
 		Key:            messages.PartitionKey{TopicID: MetadataTopicID},
 	}
 	cfg := persistence.Config{FlushAlways: true, SegmentBytes: metadataSegmentBytes}
-	log, err := logs.Open(info, cfg)
-	if errors.Is(err, persistence.ErrNotFound) {
-		log, err = logs.Create(info, cfg)
-	}
+	log, err := openOrCreate(ctx, logs, info, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open metadata log: %w", err)
 	}

@@ -30,10 +30,11 @@ type Replica struct {
 	tp   messages.TopicPartition
 	node messages.NodeID
 	log  persistence.Log
+	cps  *Checkpoints
 	zl   *zap.Logger
 
 	mu      sync.Mutex // held for the whole of a change
-	journal *direct
+	journal journal
 	claimed bool // by this process; what a checkpoint says is history
 	closed  bool
 	leads   atomic.Bool
@@ -82,7 +83,7 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
 	}
-	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, journal: j, zl: o.Logger}
+	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, journal: j, zl: o.Logger}
 	if o.Admit {
 		r.gate.Store(gateAdmit)
 	}
@@ -383,7 +384,7 @@ func (r *Replica) notify() {
 func (r *Replica) Close() error {
 	cp, dirty, err := r.shut()
 	if dirty {
-		err = errors.Join(err, r.journal.checkpoints.Put(false, cp))
+		err = errors.Join(err, r.cps.Put(false, cp))
 	}
 	return err
 }
@@ -391,18 +392,26 @@ func (r *Replica) Close() error {
 // shut closes the log and returns the checkpoint to write, so that Replicas can
 // write many at once.
 func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
+	if !r.retire() {
 		return Checkpoint{}, false, nil
 	}
-	r.closed = true
-	r.publishLocked()
-	if cerr := r.log.Close(); cerr != nil {
-		err = fmt.Errorf("close %s: %w", r.tp, cerr)
+	if err := r.log.Close(); err != nil {
+		return Checkpoint{}, false, fmt.Errorf("close %s: %w", r.tp, err)
 	}
 	cp, dirty = r.journal.closing()
+	return cp, dirty, nil
+}
+
+// retire ends all changes and lets go of the log, which whoever deletes it
+// closes. It reports whether it was the first to do so.
+func (r *Replica) retire() bool {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	r.publishLocked()
 	r.mu.Unlock()
-	r.notify()
-	return cp, dirty, err
+	if first {
+		r.notify()
+	}
+	return first
 }

@@ -30,12 +30,12 @@ type rig struct {
 	r           *Replica
 }
 
-func newRig(t testing.TB) *rig {
-	t.Helper()
-	g := &rig{t: t, folder: t.TempDir(), log: &fakeLog{}}
+func newRig(tb testing.TB) *rig {
+	tb.Helper()
+	g := &rig{t: tb, folder: tb.TempDir(), log: &fakeLog{}}
 	g.open()
-	require.NoError(t, g.r.Claim(t.Context(), 5))
-	t.Cleanup(func() { _ = g.checkpoints.Close() })
+	require.NoError(tb, g.r.Claim(tb.Context(), 5))
+	tb.Cleanup(func() { _ = g.checkpoints.Close() })
 	return g
 }
 
@@ -45,7 +45,7 @@ func (g *rig) open() {
 }
 
 func (g *rig) tryOpen() (err error) {
-	if g.checkpoints, err = OpenCheckpoints(g.folder, zap.NewNop()); err != nil {
+	if g.checkpoints, err = OpenCheckpoints(persistence.OSFS{}, g.folder, zap.NewNop()); err != nil {
 		return err
 	}
 	g.r, err = OpenReplica(ReplicaOptions{

@@ -15,18 +15,17 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// LogStore owns the logs in the data folders; persistence.Manager is one. All
+// LogStore owns the logs in a data folder; *persistence.Manager is one. All
 // methods may be called from many goroutines for different partitions.
 type LogStore interface {
-	// Logs lists what is on disk.
-	Logs() []persistence.Info
-	// Open opens the log of that partition. It wraps persistence.ErrNotFound if
-	// there is none.
-	Open(info persistence.Info, cfg persistence.Config) (persistence.Log, error)
+	// Infos lists what is on disk.
+	Infos() []persistence.Info
+	// Open opens a log. It wraps persistence.ErrNotFound if there is none.
+	Open(ctx context.Context, tp messages.TopicPartition, cfg persistence.Config) (persistence.Log, error)
 	// Create makes an empty log. It wraps persistence.ErrExists if there is one.
-	Create(info persistence.Info, cfg persistence.Config) (persistence.Log, error)
+	Create(ctx context.Context, info persistence.Info, cfg persistence.Config) (persistence.Log, error)
 	// Delete removes a log; an open one is closed first.
-	Delete(tp messages.TopicPartition) error
+	Delete(ctx context.Context, tp messages.TopicPartition) error
 }
 
 // ReplicasOptions of NewReplicas. Node, Logs, Checkpoints and Logger are
@@ -341,14 +340,14 @@ func (rs *Replicas) Close() error {
 		}
 		errs[i] = err
 	})
-	dirty := make([]Checkpoint, 0, len(cps))
+	var dirty []Checkpoint
 	for _, cp := range cps {
 		if cp != nil {
 			dirty = append(dirty, *cp)
 		}
 	}
 	if len(dirty) > 0 {
-		errs = append(errs, rs.opts.Checkpoints.Put(true, dirty...))
+		return errors.Join(errors.Join(errs...), rs.opts.Checkpoints.Put(true, dirty...))
 	}
 	return errors.Join(errs...)
 }

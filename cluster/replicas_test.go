@@ -36,31 +36,28 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-func (s *fakeStore) Logs() []persistence.Info {
+func (s *fakeStore) Infos() []persistence.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.infos))
 }
 
-func (s *fakeStore) Open(info persistence.Info, cfg persistence.Config) (persistence.Log, error) {
+func (s *fakeStore) Open(_ context.Context, tp messages.TopicPartition, cfg persistence.Config) (persistence.Log, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.fail[info.TopicPartition]; err != nil {
+	if err := s.fail[tp]; err != nil {
 		return nil, err
 	}
-	l := s.logs[info.TopicPartition]
+	l := s.logs[tp]
 	if l == nil {
 		return nil, persistence.ErrNotFound
 	}
-	if s.infos[info.TopicPartition].Key != info.Key {
-		return nil, fmt.Errorf("log of %s opened as %s", s.infos[info.TopicPartition].Key, info.Key)
-	}
-	s.configs[info.TopicPartition] = cfg
+	s.configs[tp] = cfg
 	l.closed = false
 	return l, nil
 }
 
-func (s *fakeStore) Create(info persistence.Info, cfg persistence.Config) (persistence.Log, error) {
+func (s *fakeStore) Create(_ context.Context, info persistence.Info, cfg persistence.Config) (persistence.Log, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logs[info.TopicPartition] != nil {
@@ -75,7 +72,7 @@ func (s *fakeStore) Create(info persistence.Info, cfg persistence.Config) (persi
 	return l, nil
 }
 
-func (s *fakeStore) Delete(tp messages.TopicPartition) error {
+func (s *fakeStore) Delete(_ context.Context, tp messages.TopicPartition) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.logs, tp)
@@ -99,7 +96,8 @@ type world struct {
 	rs          *Replicas
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t *testing.T) *world {
+	t.Helper()
 	w := &world{t: t, folder: t.TempDir(), store: newFakeStore(), img: metadata.EmptyImage()}
 	w.start()
 	c := wire.NewPtrClusterRecord()
@@ -112,7 +110,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) start() {
 	w.t.Helper()
 	var err error
-	w.checkpoints, err = OpenCheckpoints(w.folder, zap.NewNop())
+	w.checkpoints, err = OpenCheckpoints(persistence.OSFS{}, w.folder, zap.NewNop())
 	require.NoError(w.t, err)
 	w.rs = NewReplicas(w.t.Context(), ReplicasOptions{Node: 1, Logs: w.store, Checkpoints: w.checkpoints, Logger: zap.NewNop(), RetentionInterval: time.Hour})
 	if w.img.Offset() >= 0 {
@@ -237,7 +235,7 @@ func TestReplicasFollowTheImage(t *testing.T) {
 	require.ErrorIs(t, err, messages.ErrUnknownTopicOrPartition)
 	_, err = r.AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
 	require.ErrorIs(t, err, messages.ErrNotLeader)
-	require.Len(t, w.store.Logs(), 1)
+	require.Len(t, w.store.Infos(), 1)
 }
 
 // TestC11ReplicasOfATopicMadeAgain: the same name, and even the same id, is a
@@ -266,7 +264,7 @@ func TestC11ReplicasOfATopicMadeAgain(t *testing.T) {
 	w.img = d.New
 	w.start()
 	require.Zero(t, w.get("a", 0).State().End)
-	require.Len(t, w.store.Logs(), 1, "b is deleted")
+	require.Len(t, w.store.Infos(), 1, "b is deleted")
 }
 
 func TestReplicasKeepLogsThatTheMetadataLost(t *testing.T) {
@@ -277,7 +275,7 @@ func TestReplicasKeepLogsThatTheMetadataLost(t *testing.T) {
 	w.stop()
 	w.img = before // an older copy of the metadata folder was put back
 	w.start()
-	require.Len(t, w.store.Logs(), 2)
+	require.Len(t, w.store.Infos(), 2)
 }
 
 // TestC33GateClosesWithTheImage: client writes end when mirror.name appears,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -74,8 +75,8 @@ type task struct {
 
 func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[string]struct{}, broker bool) {
 	began := rs.opts.Clock.Now()
-	onDisk := rs.findStrays(img)
-	rs.remove(img, topics)
+	onDisk := rs.findStrays(ctx, img)
+	rs.remove(ctx, img, topics)
 	if broker {
 		for _, t := range rs.all() {
 			topics[t.topic.Name] = struct{}{}
@@ -153,11 +154,11 @@ func (rs *Replicas) reconcile(ctx context.Context, k *task, onDisk map[messages.
 	want := k.topic.Partitions[k.p]
 	r := k.next.replicas[k.p]
 	if r == nil {
-		if !hasNode(want.Replicas, rs.opts.Node) && want.Leader != rs.opts.Node {
+		if !slices.Contains(want.Replicas, rs.opts.Node) && want.Leader != rs.opts.Node {
 			return
 		}
 		var err error
-		if r, err = rs.open(k, onDisk); err != nil {
+		if r, err = rs.open(ctx, k, onDisk); err != nil {
 			k.next.failed[k.p] = err
 			rs.log.Error("open replica", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
 			return
@@ -203,29 +204,17 @@ func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partitio
 	}
 }
 
-func hasNode(nodes []messages.NodeID, node messages.NodeID) bool {
-	for _, n := range nodes {
-		if n == node {
-			return true
-		}
-	}
-	return false
-}
-
 // open opens or creates the log of a partition. A log of an earlier life (same
 // name, other id or creation) is what a crash kept from being deleted.
-func (rs *Replicas) open(k *task, onDisk map[messages.TopicPartition]persistence.Info) (*Replica, error) {
+func (rs *Replicas) open(ctx context.Context, k *task, onDisk map[messages.TopicPartition]persistence.Info) (*Replica, error) {
 	info := persistence.Info{TopicPartition: messages.TopicPartition{Topic: k.topic.Name, Partition: k.p}, Key: k.topic.Key(k.p)}
-	if old, ok := onDisk[info.TopicPartition]; ok && otherLife(old.Key, info.Key) {
-		rs.log.Info("delete a log of an earlier life of its topic", zap.Stringer("log", info.TopicPartition), zap.Stringer("old", old.Key), zap.Stringer("new", info.Key))
-		if err := rs.opts.Logs.Delete(info.TopicPartition); err != nil {
+	if old, ok := onDisk[info.TopicPartition]; ok && rs.otherLife(old.Key, info.Key) {
+		rs.log.Warn("delete a log of an earlier life of its topic", zap.Stringer("log", info.TopicPartition), zap.Stringer("old", old.Key), zap.Stringer("new", info.Key))
+		if err := rs.opts.Logs.Delete(ctx, info.TopicPartition); err != nil {
 			return nil, fmt.Errorf("delete log of an earlier life: %w", err)
 		}
 	}
-	log, err := rs.opts.Logs.Open(info, k.settings.log)
-	if errors.Is(err, persistence.ErrNotFound) {
-		log, err = rs.opts.Logs.Create(info, k.settings.log)
-	}
+	log, err := openOrCreate(ctx, rs.opts.Logs, info, k.settings.log)
 	if err != nil {
 		return nil, err
 	}
@@ -239,13 +228,26 @@ func (rs *Replicas) open(k *task, onDisk map[messages.TopicPartition]persistence
 	return r, nil
 }
 
-// otherLife: a folder that doesn't know its creation is told by its id only.
-func otherLife(have, want messages.PartitionKey) bool {
+func openOrCreate(ctx context.Context, logs LogStore, info persistence.Info, cfg persistence.Config) (persistence.Log, error) {
+	log, err := logs.Open(ctx, info.TopicPartition, cfg)
+	if errors.Is(err, persistence.ErrNotFound) {
+		return logs.Create(ctx, info, cfg)
+	}
+	return log, err
+}
+
+// otherLife reports whether a folder is another life of the partition. One that
+// doesn't know its topic (its creation never became durable) is this life if
+// the checkpoint file has it, for a claim is durable before any append.
+func (rs *Replicas) otherLife(have, want messages.PartitionKey) bool {
+	if have.TopicID.IsZero() {
+		return !rs.opts.Checkpoints.Known(want)
+	}
 	return have.TopicID != want.TopicID || have.CreatedAt > 0 && have.CreatedAt != want.CreatedAt
 }
 
 // remove closes and deletes the replicas of topics that are gone, or came again.
-func (rs *Replicas) remove(img *metadata.Image, topics map[string]struct{}) {
+func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[string]struct{}) {
 	var gone []*Replica
 	rs.mu.Lock()
 	for name := range topics {
@@ -266,8 +268,8 @@ func (rs *Replicas) remove(img *metadata.Image, topics map[string]struct{}) {
 	rs.mu.Unlock()
 	rs.parallel(len(gone), func(i int) {
 		r := gone[i]
-		_, _, err := r.shut()
-		err = errors.Join(err, rs.opts.Logs.Delete(r.tp), rs.opts.Checkpoints.Delete(r.key))
+		r.retire()
+		err := errors.Join(rs.opts.Logs.Delete(ctx, r.tp), rs.opts.Checkpoints.Delete(r.key))
 		if err != nil && !errors.Is(err, persistence.ErrNotFound) {
 			rs.log.Error("delete replica", zap.Stringer("replica", r.tp), zap.Error(err))
 		}
@@ -277,14 +279,14 @@ func (rs *Replicas) remove(img *metadata.Image, topics map[string]struct{}) {
 // findStrays looks once, at the first image, at what is on disk, and deletes
 // logs whose topic was deleted while this node was down. A topic created above
 // the image's offset is kept: then it is the metadata that is missing.
-func (rs *Replicas) findStrays(img *metadata.Image) map[messages.TopicPartition]persistence.Info {
+func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[messages.TopicPartition]persistence.Info {
 	if rs.strays || img.ClusterID() == "" {
 		return nil
 	}
 	rs.strays = true
 	onDisk := make(map[messages.TopicPartition]persistence.Info)
 	kept := 0
-	for _, info := range rs.opts.Logs.Logs() {
+	for _, info := range rs.opts.Logs.Infos() {
 		onDisk[info.TopicPartition] = info
 		tp := info.TopicPartition
 		if tp.Topic == messages.ClusterMetadataTopic {
@@ -299,7 +301,7 @@ func (rs *Replicas) findStrays(img *metadata.Image) map[messages.TopicPartition]
 			continue
 		}
 		rs.log.Info("delete log of a topic that is gone", zap.Stringer("log", tp), zap.Stringer("key", info.Key))
-		if err := rs.opts.Logs.Delete(tp); err != nil {
+		if err := rs.opts.Logs.Delete(ctx, tp); err != nil {
 			rs.log.Error("delete log", zap.Stringer("log", tp), zap.Error(err))
 		}
 	}
