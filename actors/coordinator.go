@@ -1,0 +1,437 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"kagami/fsm"
+	"kagami/internal/clock"
+	"kagami/messages"
+	"kagami/messages/batch"
+	"kagami/messages/wire"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// StateReplica is the replica of one partition of __mirror_state on the node
+// that leads it. *cluster.Replica is one.
+type StateReplica interface {
+	Log() persistence.Log
+	// AppendInternal stores whole batches in one operation, durably.
+	AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error)
+	// Leads: this node has claimed the partition and still holds it.
+	Leads() bool
+}
+
+// StateServer answers the requests of one shard. *cluster.Bus is one.
+type StateServer interface {
+	MirrorRead(shard int32) string
+	MirrorWrite(shard int32) string
+	Serve(subject string, h func(ctx context.Context, payload []byte) []byte) (stop func(), err error)
+}
+
+// Limits of a shard.
+const (
+	stateReplayBytes   = 5 << 20         // read at a time on replay (states.md)
+	stateGroupMax      = 5000            // partitions stored by one append
+	stateQueueMax      = 4096            // requests that wait; more are refused
+	stateAppendTimeout = 5 * time.Second // states.md, "Writing a state"
+	stateReloadDelay   = time.Second     // before a failed replay is tried again
+)
+
+// Messages to a coordinator shard.
+type (
+	// coordinatorRequest is a body of WriteMirrorStates or ReadMirrorStates; the
+	// answer's body goes to reply, which has room for it.
+	coordinatorRequest struct {
+		write bool
+		body  []byte
+		reply chan<- []byte
+	}
+	coordinatorLoaded struct {
+		attempt int64
+		shard   *fsm.Shard
+		records int
+		err     error
+	}
+	coordinatorStored struct {
+		attempt int64
+		err     error
+	}
+	coordinatorReload struct{ attempt int64 }
+	// coordinatorImage says that mirrors or topics may be gone.
+	coordinatorImage struct{}
+)
+
+// coordinator is one shard: the leader of __mirror_state-n. What it knows is a
+// replay of that partition's log. One append is on its way at a time; requests
+// that arrive meanwhile become the next one (group commit), and are answered when
+// their records are stored.
+type coordinator struct {
+	number  int32
+	replica StateReplica
+	server  StateServer
+	image   func() *metadata.Image
+	clock   clock.Clock
+	log     *zap.Logger
+	helpers *sync.WaitGroup
+
+	ctx     context.Context //nolint:containedctx // bounds the shard's workers, ended in Stopping
+	cancel  context.CancelFunc
+	attempt int64      // of loading; answers of an older one are dropped
+	shard   *fsm.Shard // nil while loading
+	queue   []pendingRequest
+	storing *stateGroup
+	tidy    bool // the image changed, look for what is gone
+}
+
+type pendingRequest struct {
+	req    *wire.WriteMirrorStatesRequest
+	writes []fsm.Write
+	reply  chan<- []byte
+}
+
+// stateGroup is what one append stores.
+type stateGroup struct {
+	plan     fsm.Plan
+	requests []pendingRequest // answered with the plan's answers, in order
+}
+
+// Receive handles one message; it never waits.
+func (s *coordinator) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started:
+		s.serve(c)
+		s.load(c)
+	case *actor.Stopping, *actor.Restarting:
+		s.close()
+	case coordinatorRequest:
+		s.request(c, m)
+	case coordinatorLoaded:
+		s.loaded(c, m)
+	case coordinatorReload:
+		if m.attempt == s.attempt {
+			s.load(c)
+		}
+	case coordinatorStored:
+		if m.attempt == s.attempt && s.storing != nil {
+			s.stored(c, m.err)
+		}
+	case coordinatorImage:
+		s.tidy = true
+		s.next(c)
+	}
+}
+
+// serve answers on the bus from the first moment: while the replay runs, with
+// COORDINATOR_LOAD_IN_PROGRESS.
+func (s *coordinator) serve(c actor.Context) {
+	root, self, ctx := c.ActorSystem().Root, c.Self(), s.ctx
+	handler := func(write bool) func(context.Context, []byte) []byte {
+		return func(reqCtx context.Context, body []byte) []byte {
+			reply := make(chan []byte, 1)
+			root.Send(self, coordinatorRequest{write: write, body: body, reply: reply})
+			select {
+			case out := <-reply:
+				return out
+			case <-reqCtx.Done():
+			case <-ctx.Done():
+			}
+			return nil // the asking side repeats
+		}
+	}
+	s.helpers.Go(func() {
+		for _, sub := range []struct {
+			subject string
+			write   bool
+		}{{s.server.MirrorRead(s.number), false}, {s.server.MirrorWrite(s.number), true}} {
+			stop, err := s.server.Serve(sub.subject, handler(sub.write))
+			if err != nil {
+				s.log.Error("serve mirror states", zap.String("subject", sub.subject), zap.Error(err))
+				continue
+			}
+			defer stop()
+		}
+		<-ctx.Done()
+	})
+}
+
+// load replays the log in a worker.
+func (s *coordinator) load(c actor.Context) {
+	s.attempt++
+	s.shard, s.storing = nil, nil
+	root, self, ctx, attempt, log := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.replica.Log()
+	s.helpers.Go(func() {
+		shard, n, err := replayStates(ctx, log, s.log)
+		root.Send(self, coordinatorLoaded{attempt: attempt, shard: shard, records: n, err: err})
+	})
+}
+
+// replayStates folds a log of __mirror_state. A corrupt record is logged and
+// left out; damage of the log itself is an error.
+func replayStates(ctx context.Context, log persistence.Log, zl *zap.Logger) (*fsm.Shard, int, error) {
+	shard, records := fsm.NewShard(), 0
+	for offset, end := log.LogStart(), log.End(); offset < end; {
+		if err := ctx.Err(); err != nil {
+			return nil, records, context.Cause(ctx)
+		}
+		chunk, err := log.Read(offset, stateReplayBytes, end, true)
+		if err != nil {
+			return nil, records, fmt.Errorf("read mirror states at %d: %w", offset, err)
+		}
+		bytes, err := chunk.ReadAll()
+		next := chunk.NextOffset
+		if err == nil {
+			var n int
+			n, err = applyStates(shard, bytes, zl)
+			records += n
+		}
+		chunk.Release()
+		if err != nil {
+			return nil, records, fmt.Errorf("replay mirror states at %d: %w", offset, err)
+		}
+		if next <= offset {
+			break // nothing but a hole up to the end
+		}
+		offset = next
+	}
+	return shard, records, nil
+}
+
+func applyStates(shard *fsm.Shard, bytes []byte, zl *zap.Logger) (records int, err error) {
+	for len(bytes) > 0 {
+		_, whole, rest, err := batch.Next(bytes)
+		if err != nil {
+			return records, err
+		}
+		bytes = rest
+		for rec, err := range batch.Records(whole) {
+			if err != nil {
+				return records, err
+			}
+			records++
+			r, err := decodeStateRecord(rec)
+			if err == nil {
+				err = shard.Apply(r)
+			}
+			if err != nil {
+				zl.Error("mirror state record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
+			}
+		}
+	}
+	return records, nil
+}
+
+func (s *coordinator) loaded(c actor.Context, m coordinatorLoaded) {
+	if m.attempt != s.attempt {
+		return
+	}
+	if m.err != nil {
+		if s.ctx.Err() == nil {
+			s.log.Error("load mirror states, will try again", zap.Error(m.err))
+			s.retryLoad(c)
+		}
+		return
+	}
+	s.shard, s.tidy = m.shard, true
+	s.log.Info("coordinator is ready", zap.Int("records", m.records), zap.Int("mirrors", len(m.shard.Mirrors())))
+	s.next(c)
+}
+
+func (s *coordinator) retryLoad(c actor.Context) {
+	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
+	s.clock.AfterFunc(stateReloadDelay, func() { root.Send(self, coordinatorReload{attempt: attempt}) })
+}
+
+// request answers a read from what is stored, and queues a write.
+func (s *coordinator) request(c actor.Context, m coordinatorRequest) {
+	if m.write {
+		req := wire.NewPtrWriteMirrorStatesRequest()
+		if err := req.ReadFrom(m.body); err != nil {
+			resp := wire.NewWriteMirrorStatesResponse()
+			text := err.Error()
+			resp.ErrorCode, resp.ErrorMessage = kafkaInvalidRequest, &text
+			m.reply <- resp.AppendTo(nil)
+			return
+		}
+		switch err := s.refuses(); {
+		case err != nil:
+			m.reply <- writeRefusal(req, err)
+		default:
+			s.queue = append(s.queue, pendingRequest{req: req, writes: writesOf(req, s.lives()), reply: m.reply})
+			s.next(c)
+		}
+		return
+	}
+	req := wire.NewPtrReadMirrorStatesRequest()
+	if err := req.ReadFrom(m.body); err != nil {
+		resp := wire.NewReadMirrorStatesResponse()
+		text := err.Error()
+		resp.ErrorCode, resp.ErrorMessage = kafkaInvalidRequest, &text
+		m.reply <- resp.AppendTo(nil)
+		return
+	}
+	lives := s.lives()
+	m.reply <- readAnswer(req, func(tp messages.TopicPartition) messages.PartitionState {
+		created, ok := lives(tp.Topic)
+		if !ok {
+			created = messages.NoOffset
+		}
+		return s.shard.Get(req.MirrorName, tp, created)
+	}, s.refuses())
+}
+
+func (s *coordinator) refuses() error {
+	switch {
+	case !s.replica.Leads():
+		return fmt.Errorf("shard %d: %w", s.number, messages.ErrNotCoordinator)
+	case s.shard == nil:
+		return fmt.Errorf("shard %d: %w", s.number, messages.ErrCoordinatorLoading)
+	case len(s.queue) >= stateQueueMax:
+		return fmt.Errorf("shard %d has %d requests waiting: %w", s.number, len(s.queue), messages.ErrTimedOut)
+	}
+	return nil
+}
+
+// lives tells a topic's life by the newest image.
+func (s *coordinator) lives() fsm.Lives {
+	image := s.image()
+	return func(topic string) (int64, bool) {
+		t := image.Topic(topic)
+		if t == nil {
+			return messages.NoOffset, false
+		}
+		return t.CreatedAt, true
+	}
+}
+
+// next stores the next group, unless one is on its way: first what is gone, then
+// what waits.
+func (s *coordinator) next(c actor.Context) {
+	for s.shard != nil && s.storing == nil {
+		switch {
+		case s.tidy:
+			s.tidy = false
+			s.store(c, stateGroup{plan: s.gone()})
+		case len(s.queue) > 0:
+			s.store(c, s.takeGroup())
+		default:
+			return
+		}
+	}
+}
+
+// gone plans tombstones of deleted mirrors and drops what deleted topics left.
+func (s *coordinator) gone() fsm.Plan {
+	image := s.image()
+	var plan fsm.Plan
+	for _, mirror := range s.shard.Stale(func(name string) bool { return image.Mirror(name) != nil }) {
+		plan.Records = append(plan.Records, s.shard.PlanDeleteMirror(mirror, "mirror deleted").Records...)
+	}
+	if len(plan.Records) > 0 {
+		s.tidy = true // topics after the tombstones are stored
+		return plan
+	}
+	return s.shard.PlanForget(s.lives(), "topic deleted")
+}
+
+func (s *coordinator) takeGroup() stateGroup {
+	var g stateGroup
+	var writes []fsm.Write
+	n := 0
+	for _, r := range s.queue {
+		if n > 0 && len(writes)+len(r.writes) > stateGroupMax {
+			break
+		}
+		writes = append(writes, r.writes...)
+		n++
+	}
+	g.requests = append(g.requests, s.queue[:n]...)
+	s.queue = append(s.queue[:0:0], s.queue[n:]...)
+	g.plan = s.shard.Plan(writes)
+	return g
+}
+
+// store appends a group's records, or answers at once where none are due.
+func (s *coordinator) store(c actor.Context, g stateGroup) {
+	s.storing = &g
+	if len(g.plan.Records) == 0 {
+		s.finish(nil)
+		return
+	}
+	millis := s.clock.Now().UnixMilli()
+	var batches []byte
+	for _, r := range g.plan.Records {
+		b, err := encodeStateRecord(r, millis)
+		if err != nil {
+			s.finish(err)
+			return
+		}
+		batches = append(batches, b...)
+	}
+	root, self, ctx, attempt := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt
+	s.helpers.Go(func() {
+		ctx, cancel := context.WithTimeoutCause(ctx, stateAppendTimeout, messages.ErrTimedOut)
+		defer cancel()
+		_, err := s.replica.AppendInternal(ctx, batches)
+		root.Send(self, coordinatorStored{attempt: attempt, err: err})
+	})
+}
+
+// stored takes the outcome of an append. After a failure nobody knows how much
+// of the group is in the log, so the log is read again.
+func (s *coordinator) stored(c actor.Context, err error) {
+	s.finish(err)
+	if err == nil {
+		s.next(c)
+		return
+	}
+	s.log.Error("append mirror states, reading them again", zap.Error(err))
+	for _, r := range s.queue {
+		r.reply <- writeRefusal(r.req, fmt.Errorf("shard %d: %w", s.number, messages.ErrCoordinatorLoading))
+	}
+	s.queue = nil
+	s.attempt++
+	s.shard = nil
+	s.retryLoad(c)
+}
+
+// finish commits the group, or not, and answers its requests.
+func (s *coordinator) finish(err error) {
+	g := s.storing
+	s.storing = nil
+	if err == nil {
+		s.shard.Commit(g.plan)
+	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("append mirror states: %w", messages.ErrTimedOut)
+	}
+	answers := g.plan.Answers
+	for _, r := range g.requests {
+		if err != nil {
+			r.reply <- writeRefusal(r.req, err)
+			continue
+		}
+		r.reply <- writeAnswer(r.req, answers[:len(r.writes)])
+		answers = answers[len(r.writes):]
+	}
+}
+
+// close resigns: everything loaded is dropped with the actor.
+func (s *coordinator) close() {
+	s.cancel()
+	for _, r := range s.queue {
+		r.reply <- writeRefusal(r.req, messages.ErrNotCoordinator)
+	}
+	if s.storing != nil {
+		for _, r := range s.storing.requests {
+			r.reply <- writeRefusal(r.req, messages.ErrNotCoordinator)
+		}
+	}
+	s.queue, s.storing, s.shard = nil, nil, nil
+}
