@@ -108,6 +108,7 @@ func TestBench(t *testing.T) {
 
 // in makes the subtest the one that fails and cleans up.
 func (b *bench) in(t *testing.T) *bench {
+	t.Helper()
 	b.t = t
 	return b
 }

@@ -46,23 +46,23 @@ type Node struct {
 
 // StartNode starts a node that ends with the test, waits until it answers, and
 // shows the end of its log if the test fails.
-func StartNode(t testing.TB, opts NodeOptions) *Node {
-	t.Helper()
+func StartNode(tb testing.TB, opts NodeOptions) *Node {
+	tb.Helper()
 	if opts.Dir == "" {
-		opts.Dir = t.TempDir()
+		opts.Dir = tb.TempDir()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), nodeStartTimeout)
 	defer cancel()
 	n, err := NewNode(ctx, opts)
 	if err != nil {
-		t.Fatalf("start Kagami: %v", err)
+		tb.Fatalf("start Kagami: %v", err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("--- kagami:\n%s", n.process.Tail(60))
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("--- kagami:\n%s", n.process.Tail(60))
 		}
 		if err := n.Close(); err != nil {
-			t.Errorf("end Kagami: %v", err)
+			tb.Errorf("end Kagami: %v", err)
 		}
 	})
 	return n

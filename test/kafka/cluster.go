@@ -73,21 +73,21 @@ type broker struct {
 
 // Start starts a cluster and ends it with the test. The end of every broker's log
 // is shown if the test fails.
-func Start(t testing.TB, opts Options) *Cluster {
-	t.Helper()
-	Require(t, opts.withDefaults().Version)
+func Start(tb testing.TB, opts Options) *Cluster {
+	tb.Helper()
+	Require(tb, opts.withDefaults().Version)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	c, err := New(ctx, opts)
 	if err != nil {
-		t.Fatalf("start Kafka: %v", err)
+		tb.Fatalf("start Kafka: %v", err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.LogTail(40))
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Log(c.LogTail(40))
 		}
 		if err := c.Close(); err != nil {
-			t.Errorf("end Kafka: %v", err)
+			tb.Errorf("end Kafka: %v", err)
 		}
 	})
 	return c

@@ -182,6 +182,7 @@ func TestClassPathAtOnce(t *testing.T) {
 }
 
 func deadlineOf(t *testing.T) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx

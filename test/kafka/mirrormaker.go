@@ -25,19 +25,19 @@ type MirrorMakerOptions struct {
 // MirrorMaker starts MirrorMaker 2 in dedicated mode, a Connect worker that runs
 // nothing else, with topic names kept as they are, and ends it with the test. It
 // returns at once: wait for data on the destination.
-func MirrorMaker(t testing.TB, opts MirrorMakerOptions) *proc.Process {
-	t.Helper()
-	Require(t, mirrorMaker)
+func MirrorMaker(tb testing.TB, opts MirrorMakerOptions) *proc.Process {
+	tb.Helper()
+	Require(tb, mirrorMaker)
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	cp, err := ClassPath(ctx, mirrorMaker)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := tb.TempDir()
 	file := filepath.Join(dir, "mm2.properties")
 	if err := os.WriteFile(file, []byte(opts.properties()), 0o644); err != nil {
-		t.Fatalf("write settings of MirrorMaker: %v", err)
+		tb.Fatalf("write settings of MirrorMaker: %v", err)
 	}
 	heap := opts.HeapMB
 	if heap == 0 {
@@ -49,14 +49,14 @@ func MirrorMaker(t testing.TB, opts MirrorMakerOptions) *proc.Process {
 			"-cp", cp, "org.apache.kafka.connect.mirror.MirrorMaker", file},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("--- mirrormaker:\n%s", p.Tail(40))
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("--- mirrormaker:\n%s", p.Tail(40))
 		}
 		if err := p.Kill(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return p
