@@ -294,3 +294,59 @@ func BenchmarkFetch(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProduce is one connection that sends batches and waits for each.
+func BenchmarkProduce(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("batch=%dKiB", size>>10), func(b *testing.B) {
+			w := newWorld(b)
+			w.topic("t", 1, nil)
+			c := w.dial()
+			require.NoError(b, c.SetDeadline(time.Time{}))
+			frame := encodeRequest(produceRequest(9, 1, "t", messages.TopicID{}, 0, oneBatch(string(make([]byte, size)))), 1, "bench")
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := c.Write(frame)
+				require.NoError(b, err)
+				_, err = c.frame()
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+// BenchmarkFetchIdle is a fetch of many partitions that have nothing new: what a
+// long poll costs the server, in a session and without.
+func BenchmarkFetchIdle(b *testing.B) {
+	const partitions = 1000
+	for _, session := range []bool{false, true} {
+		b.Run(fmt.Sprintf("partitions=%d/session=%v", partitions, session), func(b *testing.B) {
+			w := newWorld(b)
+			topic := w.topic("t", partitions, nil)
+			c := w.dial()
+			require.NoError(b, c.SetDeadline(time.Time{}))
+			req := fetchRequest(13)
+			t := kmsg.FetchRequestTopic{TopicID: topic.ID}
+			for n := range int32(partitions) {
+				p := kmsg.NewFetchRequestTopicPartition()
+				p.Partition, p.PartitionMaxBytes = n, 1<<20
+				t.Partitions = append(t.Partitions, p)
+			}
+			req.Topics = []kmsg.FetchRequestTopic{t}
+			req.MaxWaitMillis, req.MinBytes = 1, 1
+			if session {
+				req.SessionEpoch = 0
+				req.SessionID = c.call(req).(*kmsg.FetchResponse).SessionID
+				req.Topics = nil
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if session {
+					req.SessionEpoch++
+				}
+				require.Zero(b, c.call(req).(*kmsg.FetchResponse).ErrorCode)
+			}
+		})
+	}
+}
