@@ -68,6 +68,7 @@ func TestCopiesFromRealKafka(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, m.Supported)
 
+			checkRealGroups(t, c, src)
 			late := newMemSink() // the log start lies within a batch now
 			require.NoError(t, w.Add(t.Context(), fetch.Assignment{TopicPartition: tp("t", 0), TopicID: topic.ID, LeaderEpoch: topic.Partitions[0].Leader.Epoch, Sink: late, Notify: late.notify}))
 			late.waitEnd(t, ends[tp("t", 0)].Offset)
@@ -76,6 +77,25 @@ func TestCopiesFromRealKafka(t *testing.T) {
 			require.True(t, bytes.HasSuffix(sinks[0].bytes(), late.bytes()) || bytes.HasSuffix(late.bytes(), sinks[0].bytes()))
 		})
 	}
+}
+
+// checkRealGroups commits for a group without members and reads it back.
+func checkRealGroups(t *testing.T, c *kafka.Cluster, src *fetch.Source) {
+	t.Helper()
+	cl, err := c.Client()
+	require.NoError(t, err)
+	defer cl.Close()
+	var o kadm.Offsets
+	o.AddOffset("t", 1, 7, 0)
+	require.NoError(t, kadm.NewClient(cl).CommitAllOffsets(t.Context(), "g", o))
+	groups, err := src.Groups(t.Context())
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(groups, func(g fetch.SourceGroup) bool { return g.Name == "g" }))
+	offsets, err := src.GroupOffsets(t.Context(), "g")
+	require.NoError(t, err)
+	require.Equal(t, int64(7), offsets[tp("t", 1)].Offset)
+	_, err = src.ACLs(t.Context())
+	require.ErrorIs(t, err, fetch.ErrSecurityDisabled)
 }
 
 // fillRealTopic makes topic t: every codec, transactions of both ends, an open

@@ -1,0 +1,160 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kagami/messages"
+)
+
+// ErrSecurityDisabled says that the source has no authorizer, so it has no ACLs.
+var ErrSecurityDisabled = errors.New("the source has no authorizer")
+
+// SourceGroup is a group of the source.
+type SourceGroup struct {
+	Name string
+	// Type is "classic", "consumer", "share" or "streams"; "" where the source is too
+	// old to say (before 3.8), and then it is a classic one.
+	Type  string
+	State string // "" before 2.6
+	// Protocol is "consumer" for consumers, also when the group is empty but has
+	// committed by a member; "" for offsets that were committed without members.
+	Protocol string
+}
+
+// Groups lists the groups that the mirror's credentials may see, from all
+// brokers. An error means that at least one broker didn't answer; the groups of
+// the others come with it.
+func (s *Source) Groups(ctx context.Context) ([]SourceGroup, error) {
+	listed, err := kadm.NewClient(s.client).ListGroups(ctx)
+	groups := make([]SourceGroup, 0, len(listed))
+	for _, g := range listed.Sorted() {
+		groups = append(groups, SourceGroup{Name: g.Group, Type: g.GroupType, State: g.State, Protocol: g.ProtocolType})
+	}
+	if err != nil {
+		return groups, s.kadmError("ListGroups", err)
+	}
+	return groups, nil
+}
+
+// CommittedOffset is an offset that a group committed on the source.
+type CommittedOffset struct {
+	Offset      int64
+	LeaderEpoch int32 // NoEpoch if none was committed with it
+	Metadata    string
+}
+
+// GroupOffsets reads what a consumer group has committed, topics that it doesn't
+// read any more included. Partitions with an error of their own are left out.
+func (s *Source) GroupOffsets(ctx context.Context, group string) (map[messages.TopicPartition]CommittedOffset, error) {
+	fetched, err := kadm.NewClient(s.client).FetchOffsets(ctx, group)
+	if err != nil {
+		return nil, s.kadmError("OffsetFetch of group "+group, err)
+	}
+	out := make(map[messages.TopicPartition]CommittedOffset)
+	fetched.Each(func(o kadm.OffsetResponse) {
+		if o.Err == nil && o.At >= 0 {
+			out[messages.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = CommittedOffset{Offset: o.At, LeaderEpoch: o.LeaderEpoch, Metadata: o.Metadata}
+		}
+	})
+	return out, nil
+}
+
+// SourceACL is one ACL binding of the source, in Kafka's numbers.
+type SourceACL struct {
+	ResourceType int8
+	ResourceName string
+	PatternType  int8 // 3 literal, 4 prefixed
+	Principal    string
+	Host         string
+	Operation    int8
+	Permission   int8 // 2 deny, 3 allow
+}
+
+// ACLs reads every ACL of the source. Without an authorizer there the error
+// wraps [ErrSecurityDisabled]. The answer is whole or an error.
+func (s *Source) ACLs(ctx context.Context) ([]SourceACL, error) {
+	req := kmsg.NewPtrDescribeACLsRequest()
+	req.ResourceType, req.ResourcePatternType = kmsg.ACLResourceTypeAny, kmsg.ACLResourcePatternTypeAny
+	req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+	kresp, err := s.client.Request(ctx, req)
+	if err != nil {
+		return nil, s.unanswered("DescribeAcls", err)
+	}
+	resp, ok := kresp.(*kmsg.DescribeACLsResponse)
+	if !ok {
+		return nil, errors.New("describe acls: answer of another kind")
+	}
+	if resp.ErrorCode == kerr.SecurityDisabled.Code {
+		return nil, fmt.Errorf("read ACLs: %w", ErrSecurityDisabled)
+	}
+	if err := codeError("DescribeAcls", resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return nil, err
+	}
+	var out []SourceACL
+	for _, r := range resp.Resources {
+		pattern := r.ResourcePatternType
+		if resp.Version == 0 {
+			pattern = kmsg.ACLResourcePatternTypeLiteral // the only one before 2.0
+		}
+		for _, a := range r.ACLs {
+			out = append(out, SourceACL{
+				ResourceType: int8(r.ResourceType), ResourceName: r.ResourceName, PatternType: int8(pattern),
+				Principal: a.Principal, Host: a.Host, Operation: int8(a.Operation), Permission: int8(a.PermissionType),
+			})
+		}
+	}
+	return out, nil
+}
+
+// ShareGroupOffsets reads the start offsets of a share group; an error that
+// wraps [ErrUnsupported] if the source doesn't know share groups (before 4.0).
+func (s *Source) ShareGroupOffsets(ctx context.Context, group string) (map[messages.TopicPartition]int64, error) {
+	brokers, err := s.Brokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(brokers) == 0 {
+		return nil, s.unanswered("DescribeShareGroupOffsets", errors.New("the source names no brokers"))
+	}
+	key := kmsg.NewPtrDescribeShareGroupOffsetsRequest().Key()
+	known, err := s.knows(ctx, s.client.Broker(int(brokers[0].ID)), brokers[0], key)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, fmt.Errorf("share groups: %w", ErrUnsupported)
+	}
+	described, err := kadm.NewClient(s.client).DescribeShareGroupOffsets(ctx, group)
+	if err != nil {
+		return nil, s.kadmError("DescribeShareGroupOffsets of group "+group, err)
+	}
+	out := make(map[messages.TopicPartition]int64)
+	for _, g := range described {
+		if g.Err != nil {
+			return nil, s.kadmError("DescribeShareGroupOffsets of group "+group, g.Err)
+		}
+		for _, partitions := range g.Offsets {
+			for _, o := range partitions {
+				if o.Err == nil && o.StartOffset >= 0 {
+					out[messages.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = o.StartOffset
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// kadmError keeps the two kinds of this package apart: an error code is an
+// answer, everything else is none.
+func (s *Source) kadmError(request string, err error) error {
+	if k, ok := errors.AsType[*kerr.Error](err); ok {
+		return &CodeError{Request: request, Code: k.Code}
+	}
+	return s.unanswered(request, err)
+}
