@@ -1,0 +1,326 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"kagami/fetch"
+	"kagami/internal/clock"
+	"kagami/messages"
+	"kagami/persistence/metadata"
+)
+
+// errLeaderUnknown: the source names no leader for the partition now.
+var errLeaderUnknown = errors.New("the source names no leader for the partition")
+
+// MirrorSettings are the node settings that a mirror reads anew each time it
+// needs them, so that dynamic ones take effect at once.
+type MirrorSettings struct {
+	Refresh        time.Duration // mirror.metadata.refresh.interval.ms
+	Fetchers       int32         // mirror.num.replica.fetchers
+	RequestTimeout time.Duration // replica.socket.timeout.ms
+	// Worker has the fetch settings; identity and connection are filled in.
+	Worker fetch.WorkerConfig
+}
+
+// refreshPauseMin bounds how often a mirror asks its source by itself.
+const refreshPauseMin = time.Second
+
+// mirrorOutside is what a mirror needs from the rest of the node.
+type mirrorOutside interface {
+	Image() *metadata.Image
+	Submit(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome
+	// Bump sends BumpLeaderEpochs over the bus and returns one error per bump.
+	Bump(ctx context.Context, bumps []messages.EpochBump) ([]error, error)
+	// Coordinates reports whether this node leads the shard of the mirror.
+	Coordinates(mirror string) bool
+}
+
+// mirrorListener is told what concerns the mirror's partitions on this node. It
+// must not block.
+type mirrorListener interface {
+	// SourceAnswered: a refresh succeeded; the view is the newest.
+	SourceAnswered(mirror string, view *SourceView)
+	// SourceReplaced: the source's cluster id isn't the remembered one (OP-26).
+	SourceReplaced(mirror, text string)
+	// TopicFault: the topic can't be mirrored until somebody acts.
+	TopicFault(mirror, topic, text string)
+	// Reconnect: the connection settings changed, fetchers are gone.
+	Reconnect(mirror string)
+}
+
+// SourceView is what this node knows of a mirror's source. It never changes.
+type SourceView struct {
+	ClusterID string
+	At        time.Time // of the last good refresh
+	Topics    map[string]fetch.SourceTopic
+}
+
+// Leader is the source leader of a partition; ok is false if it isn't known.
+func (v *SourceView) Leader(tp messages.TopicPartition) (l fetch.Leader, id messages.TopicID, ok bool) {
+	if v == nil {
+		return fetch.Leader{}, id, false
+	}
+	t, found := v.Topics[tp.Topic]
+	if !found || int(tp.Partition) >= len(t.Partitions) {
+		return fetch.Leader{}, id, false
+	}
+	p := t.Partitions[tp.Partition]
+	return p.Leader, t.ID, p.Err == nil && p.Leader.ID != messages.NoNode && p.Leader.Host != ""
+}
+
+// Messages to a mirror.
+type (
+	// mirrorFetch asks for a fetcher; leader overrides the view when a source
+	// broker has named the new one. Answered by fetcherAnswer.
+	mirrorFetch struct {
+		tp        messages.TopicPartition
+		sink      fetch.Sink
+		lag       *fetch.Lag
+		notify    func(fetch.Event)
+		leader    *fetch.Leader
+		throttled bool
+		epoch     int32 // source leader epoch it was assigned with, set by the mirror
+	}
+	mirrorUnfetch struct{ tp messages.TopicPartition } // answered by fetcherAnswer
+	// mirrorAwaitRefresh is answered by refreshSeen after a refresh that began
+	// after the question.
+	mirrorAwaitRefresh struct{}
+	// mirrorAwaitEpochs is answered by epochsSeen, likewise.
+	mirrorAwaitEpochs struct{}
+	mirrorRefreshNow  struct{ reason string }
+	mirrorChanged     struct{} // the image changed something of this mirror
+	mirrorSettled     struct { // dynamic node settings changed
+	}
+	mirrorTick  struct{ epoch int64 }
+	refreshDone struct {
+		connection int64
+		result     refreshResult
+	}
+	refreshSeen struct {
+		view *SourceView
+		err  error
+	}
+	epochsDone struct {
+		connection int64
+		mirrors    fetch.Mirrors
+		err        error
+	}
+	epochsSeen struct {
+		mirrors fetch.Mirrors
+		err     error
+	}
+	mirrorAsk struct{} // answered by MirrorStatus
+)
+
+// MirrorStatus is a mirror as this node sees it, for queries.
+type MirrorStatus struct {
+	Mirror      string
+	ClusterID   string
+	LastRefresh time.Time
+	LastError   string
+	Fetchers    int
+	Fetching    int
+}
+
+// mirror is the metadata manager of one mirror on this node: the connection to
+// the source, the periodic refresh, and the fetchers (KIP-1279,
+// MirrorMetadataManager).
+type mirror struct {
+	name     string
+	node     messages.NodeID
+	outside  mirrorOutside
+	listener mirrorListener
+	settings func() MirrorSettings
+	view     *atomic.Pointer[SourceView] // published for readers outside
+	clock    clock.Clock
+	log      *zap.Logger
+	helpers  *sync.WaitGroup
+
+	ctx        context.Context //nolint:containedctx // bounds the actor's helpers, ended in Stopping
+	cancel     context.CancelFunc
+	configs    map[string]string // connection part that source was made with
+	connection int64             // number of the connection: answers of an older one are dropped
+	source     *fetch.Source
+	config     fetch.Config
+	fault      error // why there is no connection
+
+	refreshing   bool
+	refreshAgain bool
+	refreshWait  []*actor.PID // asked while none was on the way, or for the next
+	refreshNext  []*actor.PID
+	lastRefresh  time.Time
+	lastError    error
+	timerEpoch   int64
+	stopTimer    func() bool
+	lookingUp    bool
+	epochsWait   []*actor.PID
+	epochsNext   []*actor.PID
+
+	fetchers map[fetcherKey]*fetcherChild
+	where    map[messages.TopicPartition]fetcherKey
+	requests map[messages.TopicPartition]mirrorFetch // to move a partition when fetchers are re-spread
+}
+
+type fetcherChild struct {
+	pid     *actor.PID
+	address string
+	count   int
+}
+
+// Receive handles one message; it never waits.
+func (m *mirror) Receive(c actor.Context) {
+	switch msg := c.Message().(type) {
+	case *actor.Started:
+		m.connect(c)
+		m.refresh(c, "start")
+	case *actor.Stopping, *actor.Restarting:
+		m.close()
+	case mirrorChanged:
+		m.imageChanged(c)
+	case mirrorSettled:
+		m.respread(c)
+		m.arm(c)
+	case mirrorRefreshNow:
+		m.log.Debug("source refresh wanted", zap.String("reason", msg.reason))
+		m.refresh(c, msg.reason)
+	case mirrorTick:
+		if msg.epoch == m.timerEpoch {
+			m.refresh(c, "interval")
+		}
+	case refreshDone:
+		m.refreshed(c, msg)
+	case mirrorAwaitRefresh:
+		m.refreshNext = append(m.refreshNext, c.Sender())
+		m.refresh(c, "asked")
+	case mirrorAwaitEpochs:
+		m.epochsNext = append(m.epochsNext, c.Sender())
+		m.lookUpEpochs(c)
+	case epochsDone:
+		m.epochsKnown(c, msg)
+	case mirrorFetch:
+		m.fetch(c, msg, c.Sender())
+	case mirrorUnfetch:
+		m.unfetch(c, msg.tp, c.Sender())
+	case mirrorAsk:
+		c.Respond(m.status())
+	}
+}
+
+// connect makes a new connection from the image's settings.
+func (m *mirror) connect(c actor.Context) {
+	m.connection++
+	m.source, m.fault = nil, nil
+	mi := m.outside.Image().Mirror(m.name)
+	if mi == nil {
+		m.fault = fmt.Errorf("%w: %s", messages.ErrUnknownMirror, m.name)
+		return
+	}
+	m.configs = connectionConfigs(mi.Configs)
+	m.config, m.fault = fetch.ParseConfig(mi.Configs)
+	if m.fault == nil {
+		m.source, m.fault = fetch.NewSource(fetch.SourceConfig{
+			Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.log,
+		})
+	}
+	if m.fault != nil {
+		m.log.Error("mirror can't connect to its source", zap.Error(m.fault))
+	}
+}
+
+// filterConfigs may change without a new connection (OP-8).
+var filterConfigs = []string{
+	messages.MirrorTopicsIncludeConfig, messages.MirrorTopicsExcludeConfig,
+	"mirror.groups.include", "mirror.groups.exclude", "mirror.acl.include", sourceClusterIDConfig,
+}
+
+const sourceClusterIDConfig = "mirror.source.cluster.id"
+
+func connectionConfigs(all map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range all {
+		if !slices.Contains(filterConfigs, k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// imageChanged reconnects after a change of the connection settings, and
+// refreshes at once after any other change of the mirror or its topics.
+func (m *mirror) imageChanged(c actor.Context) {
+	mi := m.outside.Image().Mirror(m.name)
+	if mi == nil {
+		return // the parent stops this actor
+	}
+	if now := connectionConfigs(mi.Configs); !sameConfigs(now, m.configs) {
+		m.log.Info("mirror settings changed, connecting anew")
+		m.drop(c)
+		m.connect(c)
+		m.view.Store(nil)
+		m.listener.Reconnect(m.name)
+	}
+	m.refresh(c, "metadata")
+}
+
+func sameConfigs(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// drop ends the connection and every fetcher. Partitions are told by the caller.
+func (m *mirror) drop(c actor.Context) {
+	for _, f := range m.fetchers {
+		c.Stop(f.pid)
+	}
+	clear(m.fetchers)
+	clear(m.where)
+	clear(m.requests)
+	m.closeSource()
+}
+
+func (m *mirror) closeSource() {
+	if s := m.source; s != nil {
+		m.source = nil
+		m.helpers.Go(func() {
+			if err := s.Close(); err != nil {
+				m.log.Warn("close source", zap.Error(err))
+			}
+		})
+	}
+}
+
+func (m *mirror) close() {
+	m.cancel()
+	m.timerEpoch++
+	if m.stopTimer != nil {
+		m.stopTimer()
+	}
+	m.closeSource()
+}
+
+func (m *mirror) status() MirrorStatus {
+	s := MirrorStatus{Mirror: m.name, LastRefresh: m.lastRefresh, Fetchers: len(m.fetchers), Fetching: len(m.where)}
+	if v := m.view.Load(); v != nil {
+		s.ClusterID = v.ClusterID
+	}
+	if m.lastError != nil {
+		s.LastError = m.lastError.Error()
+	}
+	return s
+}

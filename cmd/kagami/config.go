@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/magiconair/properties"
+	"go.uber.org/zap/zapcore"
+
+	"kagami/broker"
+	"kagami/messages"
+	"kagami/messages/configs"
+)
+
+// Faults of the node's configuration.
+var (
+	errConfigFile  = errors.New("config file")
+	errConfigValue = errors.New("config value")
+)
+
+// settings is a node's configuration, read once at start.
+type settings struct {
+	nodeID     messages.NodeID
+	dataDir    string
+	listeners  []broker.Listener
+	advertised []messages.Endpoint // host and port as clients are told; port 0 = the bound one
+	adminAddr  string
+	level      zapcore.Level
+	logJSON    bool
+	pprof      bool
+	rack       string
+	unknown    []string // keys of the file that nobody here knows
+
+	retentionInterval time.Duration
+
+	// static is everything as text, by Kafka's names, for DescribeConfigs and for
+	// the parts that read keys of their own.
+	static map[string]string
+}
+
+// loadSettings reads the file (none if empty) and the overrides, key=value each.
+func loadSettings(file string, overrides []string) (settings, error) {
+	values := map[string]string{}
+	if file != "" {
+		p, err := (&properties.Loader{Encoding: properties.ISO_8859_1, DisableExpansion: true}).LoadFile(file)
+		if err != nil {
+			return settings{}, fmt.Errorf("%w: read %s: %w", errConfigFile, file, err)
+		}
+		maps.Copy(values, p.Map())
+	}
+	for _, o := range overrides {
+		k, v, ok := strings.Cut(o, "=")
+		if !ok {
+			return settings{}, fmt.Errorf("%w: --set %q is not key=value", errConfigValue, o)
+		}
+		values[strings.TrimSpace(k)] = strings.TrimSpace(v)
+	}
+	return parseSettings(values)
+}
+
+func parseSettings(static map[string]string) (settings, error) {
+	unknown, err := configs.ValidateFile(static)
+	if err != nil {
+		return settings{}, fmt.Errorf("%w: %w", errConfigValue, err)
+	}
+	v := configs.BrokerValues(nil, static)
+	s := settings{
+		static: static, unknown: unknown,
+		nodeID:            messages.NodeID(v.Int64(configs.NodeIDConfig)),
+		rack:              v.String("broker.rack"),
+		adminAddr:         v.String("kagami.admin.listen"),
+		logJSON:           v.String("kagami.log.format") == "json",
+		pprof:             v.Bool("kagami.pprof.enable"),
+		retentionInterval: time.Duration(v.Int64("log.retention.check.interval.ms")) * time.Millisecond,
+	}
+	var errs []error
+	fault := func(key, why string) {
+		errs = append(errs, fmt.Errorf("%w: %s=%s: %s", errConfigValue, key, v.String(key), why))
+	}
+	dirs := v.String("log.dirs")
+	if dirs == "" || strings.Contains(dirs, ",") {
+		fault("log.dirs", "want exactly one folder")
+	} else if s.dataDir, err = filepath.Abs(dirs); err != nil {
+		fault("log.dirs", err.Error())
+	}
+	if err := checkHostPort(s.adminAddr); err != nil {
+		fault("kagami.admin.listen", err.Error())
+	}
+	if err := s.level.UnmarshalText([]byte(v.String("kagami.log.level"))); err != nil {
+		fault("kagami.log.level", "want debug, info, warn or error")
+	}
+	s.parseListeners(v, fault)
+	return s, errors.Join(errs...)
+}
+
+func (s *settings) parseListeners(v configs.Values, fault func(key, why string)) {
+	advertised := map[string]messages.Endpoint{}
+	for _, item := range messages.ParseList(v.String("advertised.listeners")) {
+		name, host, port, err := parseListener(item)
+		if err != nil {
+			fault("advertised.listeners", err.Error())
+			continue
+		}
+		if host == "" {
+			fault("advertised.listeners", fmt.Sprintf("%s has no host: say how clients reach this node", item))
+		}
+		advertised[name] = messages.Endpoint{Listener: name, Host: host, Port: port}
+	}
+	for _, item := range messages.ParseList(v.String("listeners")) {
+		name, host, port, err := parseListener(item)
+		if err != nil {
+			fault("listeners", err.Error())
+			continue
+		}
+		protocol := name
+		for _, m := range messages.ParseList(v.String("listener.security.protocol.map")) {
+			if from, to, ok := strings.Cut(m, ":"); ok && strings.EqualFold(from, name) {
+				protocol = strings.ToUpper(to)
+			}
+		}
+		if protocol != broker.ProtocolPlaintext {
+			fault("listeners", fmt.Sprintf("security protocol %s of listener %s isn't supported yet: use PLAINTEXT", protocol, name))
+		}
+		s.listeners = append(s.listeners, broker.Listener{Name: name, Protocol: protocol, Address: net.JoinHostPort(host, strconv.Itoa(int(port)))})
+		ep, ok := advertised[name]
+		if !ok {
+			ep = messages.Endpoint{Listener: name, Host: host, Port: port}
+			if host == "" || host == "0.0.0.0" || host == "::" {
+				fault("advertised.listeners", fmt.Sprintf("listener %s takes every address: say in advertised.listeners how clients reach this node", name))
+			}
+		}
+		ep.Protocol = protocol
+		s.advertised = append(s.advertised, ep)
+	}
+	if len(s.listeners) == 0 {
+		fault("listeners", "want at least one, e.g. PLAINTEXT://localhost:9094")
+	}
+}
+
+// parseListener reads NAME://host:port; an IPv6 host stands in brackets.
+func parseListener(item string) (name, host string, port int32, err error) {
+	name, addr, ok := strings.Cut(item, "://")
+	if !ok || name == "" {
+		return "", "", 0, fmt.Errorf("%q is not NAME://host:port", item)
+	}
+	host, portText, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", "", 0, fmt.Errorf("%q is not NAME://host:port: %w", item, err)
+	}
+	n, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return "", "", 0, fmt.Errorf("%q: port %s is not from 0 to 65535", item, portText)
+	}
+	return strings.ToUpper(name), host, int32(n), nil
+}
+
+func checkHostPort(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("want host:port: %w", err)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %s is not from 0 to 65535", port)
+	}
+	return nil
+}

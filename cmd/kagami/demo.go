@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"kagami/client"
+	"kagami/messages"
+)
+
+const demoMirror = "demo"
+
+// demo is one run: two clusters, a mirror from A to B, a failover, a failback.
+type demo struct {
+	out     io.Writer
+	dir     string
+	topics  []string
+	seconds time.Duration
+	rate    int
+
+	// sourceBootstrap is set when the source isn't a node of ours (real Kafka).
+	sourceBootstrap string
+	a, b            *demoNode
+	ca, cb          *demoCluster
+}
+
+// runDemo shows the main job on this machine and returns nil only if both
+// clusters hold the same batches at the end.
+func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	source := fs.String("source-bootstrap", "", "use this Kafka cluster as the source (first half only) instead of a node of our own")
+	seconds := fs.Duration("phase", 6*time.Second, "how long each load phase takes")
+	rate := fs.Int("rate", 8000, "records of 1 KiB per second")
+	keep := fs.Bool("keep", false, "keep the demo's folder")
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	dir, err := os.MkdirTemp("", "kagami-demo-")
+	if err != nil {
+		return fmt.Errorf("make the demo's folder: %w", err)
+	}
+	d := &demo{out: stdout, dir: dir, topics: []string{"orders", "payments"}, seconds: *seconds, rate: *rate, sourceBootstrap: *source}
+	defer func() {
+		d.shutdown()
+		if *keep {
+			fmt.Fprintln(stdout, "kept", dir)
+			return
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(stderr, "remove", dir+":", err)
+		}
+	}()
+	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover}
+	if d.sourceBootstrap == "" {
+		steps = append(steps, d.failback, d.compare)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+
+func (d *demo) shutdown() {
+	for _, c := range []*demoCluster{d.ca, d.cb} {
+		if c != nil {
+			c.close()
+		}
+	}
+	for _, n := range []*demoNode{d.a, d.b} {
+		if n != nil {
+			n.kill()
+		}
+	}
+}
+
+func (d *demo) startClusters(ctx context.Context) error {
+	var err error
+	if d.sourceBootstrap == "" {
+		if d.a, err = newDemoNode(ctx, "A", d.dir); err != nil {
+			return err
+		}
+		if err = d.a.start(ctx); err != nil {
+			return err
+		}
+		d.sourceBootstrap = ""
+	}
+	if d.b, err = newDemoNode(ctx, "B", d.dir); err != nil {
+		return err
+	}
+	if err = d.b.start(ctx); err != nil {
+		return err
+	}
+	if d.ca, err = connect(d.sourceAddr()); err != nil {
+		return err
+	}
+	if d.cb, err = connect(d.b.kafka); err != nil {
+		return err
+	}
+	d.say("1. Source A at %s, destination B at %s.", d.sourceAddr(), d.b.kafka)
+	for topic, partitions := range map[string]int32{"orders": 3, "payments": 1} {
+		resp, err := d.ca.admin.CreateTopics(ctx, partitions, 1, nil, topic)
+		if err == nil {
+			err = resp[topic].Err
+		}
+		if err != nil {
+			return fmt.Errorf("create topic %s on A: %w", topic, err)
+		}
+	}
+	return nil
+}
+
+func (d *demo) sourceAddr() string {
+	if d.sourceBootstrap != "" {
+		return d.sourceBootstrap
+	}
+	return d.a.kafka
+}
+
+// mirror starts the load on A and the mirror on B, and shows progress.
+func (d *demo) mirror(ctx context.Context) error {
+	load, err := startLoad(ctx, d.sourceAddr(), d.topics, d.rate)
+	if err != nil {
+		return err
+	}
+	d.say("2. Load on A: %d records of %d bytes a second. B mirrors %s.", d.rate, demoRecordBytes, strings.Join(d.topics, ", "))
+	if err := createAndStart(ctx, d.cb, d.ca, d.sourceAddr(), d.topics); err != nil {
+		return errors.Join(err, load.finish(ctx, false))
+	}
+	if err := d.progress(ctx, d.seconds); err != nil {
+		return errors.Join(err, load.finish(ctx, false))
+	}
+	if err := d.refuseWrites(ctx); err != nil {
+		return errors.Join(err, load.finish(ctx, false))
+	}
+	if d.a != nil {
+		d.a.kill()
+		d.say("3. A is killed (kill -9) in the middle of the load: %d records were acknowledged by A.", load.acked.Load())
+		return load.finish(ctx, false)
+	}
+	d.say("3. The load stops: %d records were acknowledged by A.", load.acked.Load())
+	return load.finish(ctx, true)
+}
+
+// refuseWrites shows that B is read-only.
+func (d *demo) refuseWrites(ctx context.Context) error {
+	_, err := produceOne(ctx, d.b.kafka, d.topics[0], "too early")
+	if err == nil {
+		return fmt.Errorf("B took a write into %s while it is a mirror", d.topics[0])
+	}
+	d.say("   A write to B is refused: %v", err)
+	return nil
+}
+
+// progress prints one line every half second.
+func (d *demo) progress(ctx context.Context, long time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	var last int64
+	lastAt := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		desc, err := d.cb.mirrors.DescribeClusterMirrors(ctx, []string{demoMirror}, client.DescribeOptions{})
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("describe the mirror on B: %w", err)
+		}
+		var src, dst, lag int64
+		states := map[string]int{}
+		for _, p := range desc.Mirrors[demoMirror].Partitions {
+			src, dst, lag = src+max(0, p.SourceOffset), dst+max(0, p.DestinationOffset), lag+max(0, p.Lag)
+			states[p.State]++
+		}
+		now := time.Now()
+		d.say("   source %8d  destination %8d  lag %6d  %6.1f MB/s  %v", src, dst, lag,
+			float64((dst-last)*demoRecordBytes)/1e6/now.Sub(lastAt).Seconds(), states)
+		last, lastAt = dst, now
+	}
+}
+
+// failover stops the mirror on B and writes there.
+func (d *demo) failover(ctx context.Context) error {
+	began := time.Now()
+	if err := stopAndWait(ctx, d.cb, d.topics); err != nil {
+		return err
+	}
+	offset, err := produceOne(ctx, d.b.kafka, d.topics[0], "first write after the failover")
+	if err != nil {
+		return fmt.Errorf("first write on B: %w", err)
+	}
+	d.say("4. Failover on B: stopped and the first write stored at offset %d after %d ms.", offset, time.Since(began).Milliseconds())
+	load, err := startLoad(ctx, d.b.kafka, d.topics, d.rate)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d.seconds / 2):
+	}
+	if err := load.finish(ctx, true); err != nil {
+		return fmt.Errorf("finish the load on B: %w", err)
+	}
+	d.say("   B took %d more records.", load.acked.Load())
+	if n := load.failed.Load(); n > 0 {
+		return fmt.Errorf("%d writes on B failed, the last with: %w", n, *load.lastErr.Load())
+	}
+	return nil
+}
+
+// failback brings A back as a mirror of B.
+func (d *demo) failback(ctx context.Context) error {
+	if err := d.a.start(ctx); err != nil {
+		return err
+	}
+	before, err := d.ca.ends(ctx, d.topics)
+	if err != nil {
+		return fmt.Errorf("ends on A: %w", err)
+	}
+	target, err := d.cb.ends(ctx, d.topics)
+	if err != nil {
+		return fmt.Errorf("ends on B: %w", err)
+	}
+	d.say("5. A is back with %d offsets, B has %d. A mirrors B under the same name.", before, target)
+	began := time.Now()
+	if err := createAndStart(ctx, d.ca, d.cb, d.b.kafka, d.topics); err != nil {
+		return err
+	}
+	if err := waitFor(ctx, time.Minute, func() (bool, string, error) {
+		now, err := d.ca.ends(ctx, d.topics)
+		return now == target, fmt.Sprintf("A is at %d of %d", now, target), err
+	}); err != nil {
+		return fmt.Errorf("failback: %w", err)
+	}
+	desc, err := d.ca.mirrors.DescribeClusterMirrors(ctx, []string{demoMirror}, client.DescribeOptions{})
+	if err != nil {
+		return fmt.Errorf("describe the mirror on A: %w", err)
+	}
+	var cut int64
+	for _, p := range desc.Mirrors[demoMirror].Partitions {
+		cut += p.CutRecords
+	}
+	d.say("   Caught up after %d ms: %d records that never reached B were cut on A, the difference was copied.", time.Since(began).Milliseconds(), cut)
+	return nil
+}
+
+func (d *demo) compare(ctx context.Context) error {
+	rows, err := verify(ctx, verifyOptions{mirror: demoMirror, bootstrap: d.a.kafka, topics: ".*", deep: true})
+	if len(rows) > 0 {
+		if perr := printVerdict(d.out, rows); perr != nil {
+			return perr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("compare A with B: %w", err)
+	}
+	for _, r := range rows {
+		if !r.Equal() {
+			return errDifferent
+		}
+	}
+	d.say("6. Every batch on A equals the one on B, byte for byte.")
+	return nil
+}
+
+// createAndStart makes the mirror on dst and starts the topics with the ids and
+// counts that src has.
+func createAndStart(ctx context.Context, dst, src *demoCluster, bootstrap string, topics []string) error {
+	if err := dst.mirrors.CreateClusterMirror(ctx, demoMirror, map[string]*string{"bootstrap.servers": &bootstrap}); err != nil {
+		return fmt.Errorf("create mirror: %w", err)
+	}
+	details, err := src.admin.ListTopics(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("list topics of the source: %w", err)
+	}
+	meta := map[string]client.TopicMetadata{}
+	for _, t := range details {
+		meta[t.Topic] = client.TopicMetadata{ID: messages.TopicID(t.ID), Partitions: int32(len(t.Partitions))}
+	}
+	results, err := dst.mirrors.StartMirrorTopics(ctx, demoMirror, topics, client.StartOptions{TopicMetadata: meta})
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("start mirror topics: %w", err)
+	}
+	return nil
+}
+
+func stopAndWait(ctx context.Context, c *demoCluster, topics []string) error {
+	results, err := c.mirrors.StopMirrorTopics(ctx, demoMirror, topics)
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("stop mirror topics: %w", err)
+	}
+	return waitFor(ctx, time.Minute, func() (bool, string, error) {
+		desc, err := c.mirrors.DescribeClusterMirrors(ctx, []string{demoMirror}, client.DescribeOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		states := map[string]int{}
+		for _, p := range desc.Mirrors[demoMirror].Partitions {
+			states[p.State]++
+		}
+		return len(states) == 1 && states[messages.StateStopped.String()] > 0, fmt.Sprintf("states %v", states), nil
+	})
+}
+
+// waitFor asks every 20 ms until done, and says at the end of its patience what
+// it last saw.
+func waitFor(ctx context.Context, patience time.Duration, ask func() (done bool, seen string, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, seen, err := ask()
+		if err != nil {
+			return err
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not done after %s: %s", patience, seen)
+		case <-tick.C:
+		}
+	}
+}
+
+// produceOne writes one record without retries and returns its offset.
+func produceOne(ctx context.Context, bootstrap, topic, value string) (int64, error) {
+	l, err := startLoad(ctx, bootstrap, []string{topic}, 0)
+	if err != nil {
+		return 0, err
+	}
+	l.stop()
+	l.done.Wait()
+	defer l.client.Close()
+	rec, err := l.client.ProduceSync(ctx, demoRecord(topic, value)).First()
+	if err != nil {
+		return 0, err
+	}
+	return rec.Offset, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// demoNode is a node of the demo: this very program as a child process.
+type demoNode struct {
+	name  string
+	dir   string
+	kafka string // host:port
+	admin string
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+// freeAddr takes a free port on this machine and lets it go again.
+func freeAddr(ctx context.Context) (string, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return ln.Addr().String(), ln.Close()
+}
+
+func newDemoNode(ctx context.Context, name, base string) (*demoNode, error) {
+	n := &demoNode{name: name, dir: filepath.Join(base, name)}
+	var err error
+	if n.kafka, err = freeAddr(ctx); err != nil {
+		return nil, err
+	}
+	if n.admin, err = freeAddr(ctx); err != nil {
+		return nil, err
+	}
+	return n, os.MkdirAll(n.dir, 0o755)
+}
+
+// start runs the node and waits until it is ready.
+func (n *demoNode) start(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	out, err := os.OpenFile(filepath.Join(n.dir, "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log of node %s: %w", n.name, err)
+	}
+	defer out.Close()
+	n.cmd = exec.Command(self, "server",
+		"--set", "log.dirs="+filepath.Join(n.dir, "data"),
+		"--set", "listeners=PLAINTEXT://"+n.kafka,
+		"--set", "kagami.admin.listen="+n.admin,
+		"--set", "mirror.metadata.refresh.interval.ms=2000")
+	n.cmd.Stdout, n.cmd.Stderr = out, out
+	n.cmd.SysProcAttr = childAttr()
+	if err := n.cmd.Start(); err != nil {
+		return fmt.Errorf("start node %s: %w", n.name, err)
+	}
+	n.ended = make(chan error, 1)
+	go func() { n.ended <- n.cmd.Wait() }()
+	return n.waitUp(ctx)
+}
+
+func (n *demoNode) waitUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("node %s isn't up after 30 s, see %s", n.name, filepath.Join(n.dir, "node.log")))
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.admin+"/healthz", nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case err := <-n.ended:
+			n.ended <- err
+			return fmt.Errorf("node %s ended (%v), see %s", n.name, err, filepath.Join(n.dir, "node.log"))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// kill is kill -9: no goodbye, no flush.
+func (n *demoNode) kill() {
+	if n.cmd == nil || n.cmd.Process == nil {
+		return
+	}
+	_ = n.cmd.Process.Signal(syscall.SIGKILL) // already gone is fine
+	n.ended <- <-n.ended
+}

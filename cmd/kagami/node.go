@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"kagami/actors"
+	"kagami/admin"
+	"kagami/broker"
+	"kagami/cluster"
+	"kagami/internal/clock"
+	"kagami/messages"
+	"kagami/messages/configs"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// closeTimeout is how long a node lets clients and appends finish when it stops.
+const closeTimeout = 15 * time.Second
+
+// node is all the parts of a running node. They are started in the order of the
+// fields and stopped the other way round.
+type node struct {
+	settings  settings
+	log       *zap.Logger
+	level     zap.AtomicLevel
+	clock     clock.Clock
+	clusterID string
+
+	manager     *persistence.Manager
+	checkpoints *cluster.Checkpoints
+	metaReplica *cluster.Replica
+	store       *metadata.Store
+	bus         *cluster.Bus
+	members     *cluster.Membership
+	replicas    *cluster.Replicas
+	system      *actor.ActorSystem
+	controller  *actors.Controller
+	// mirroring   *actors.Node
+	rpc    *cluster.ActorRPC
+	broker *broker.Server
+	admin  *admin.Server
+
+	// undo stops what has been started, last first.
+	undo []func(ctx context.Context) error
+}
+
+// startNode starts everything; on an error what was started is stopped again.
+func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.AtomicLevel) (*node, error) {
+	n := &node{settings: s, log: log, level: level, clock: clock.Wall{}}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"open data folder", n.openData},
+		{"open metadata", n.openMetadata},
+		{"open bus", n.openBus},
+		{"start replicas", n.startReplicas},
+		{"start controller", n.startController},
+		{"bind listeners", n.bind},
+		{"start mirroring", n.startMirroring},
+		{"serve clients", n.serve},
+		{"serve admin requests", n.serveAdmin},
+	} {
+		if err := step.run(ctx); err != nil {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			return nil, errors.Join(fmt.Errorf("%s: %w", step.name, err), n.close(closing))
+		}
+	}
+	return n, nil
+}
+
+func (n *node) defers(f func(ctx context.Context) error) { n.undo = append(n.undo, f) }
+
+// close stops every part and reports all faults. It may be called twice.
+func (n *node) close(ctx context.Context) error {
+	var errs []error
+	for len(n.undo) > 0 {
+		last := n.undo[len(n.undo)-1]
+		n.undo = n.undo[:len(n.undo)-1]
+		errs = append(errs, last(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *node) openData(ctx context.Context) error {
+	if err := os.MkdirAll(n.settings.dataDir, 0o750); err != nil {
+		return err
+	}
+	meta, _, err := persistence.ReadMeta(persistence.OSFS{}, n.settings.dataDir)
+	if err != nil {
+		return err
+	}
+	if n.clusterID, err = cluster.ChooseClusterID(meta.ClusterID, ""); err != nil {
+		return err
+	}
+	n.manager, err = persistence.Open(ctx, n.settings.dataDir, persistence.Options{
+		ClusterID: n.clusterID, NodeID: n.settings.nodeID, Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.manager.Close() })
+	n.checkpoints, err = cluster.OpenCheckpoints(persistence.OSFS{}, n.settings.dataDir, n.log)
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.checkpoints.Close() })
+	return nil
+}
+
+func (n *node) openMetadata(ctx context.Context) error {
+	var err error
+	n.metaReplica, err = cluster.OpenMetadataReplica(ctx, n.settings.nodeID, n.manager, n.checkpoints, n.log)
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.metaReplica.Close() })
+	n.store, err = metadata.Open(ctx, metadata.Options{
+		Journal: n.metaReplica, Source: n.metaReplica, Dir: filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String()),
+		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"),
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.store.Close() })
+	return nil
+}
+
+func (n *node) openBus(ctx context.Context) error {
+	var err error
+	n.bus, err = cluster.OpenBus(ctx, cluster.BusOptions{ClusterID: n.clusterID, Node: n.settings.nodeID, Clock: n.clock, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.bus.Close() })
+	return nil
+}
+
+func (n *node) startReplicas(ctx context.Context) error {
+	n.members = cluster.NewMembership(n.settings.nodeID)
+	n.replicas = cluster.NewReplicas(ctx, cluster.ReplicasOptions{
+		Node: n.settings.nodeID, Logs: n.manager, Checkpoints: n.checkpoints, Static: n.settings.static,
+		RetentionInterval: n.settings.retentionInterval, Clock: n.clock, Logger: n.log,
+	})
+	n.defers(func(context.Context) error { return n.replicas.Close() })
+	cancel := n.store.Subscribe(n.replicas.Apply)
+	n.defers(func(context.Context) error { cancel(); return nil })
+	return nil
+}
+
+func (n *node) startController(ctx context.Context) error {
+	n.system = actors.NewSystem(n.log)
+	n.defers(func(context.Context) error { n.system.Shutdown(); return nil })
+	var err error
+	n.controller, err = actors.NewController(ctx, n.system, actors.ControllerOptions{
+		Node: n.settings.nodeID, ClusterID: n.clusterID, Store: n.store, Claim: n.metaReplica.Claim,
+		Live: n.members.Live, Static: n.settings.static, Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.controller.Close() })
+	stop, err := n.controller.ServeBumps(n.bus, n.bus.ControllerBump())
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { stop(); return nil })
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("the metadata log wasn't claimed within a minute: %w", messages.ErrTimedOut))
+	defer cancel()
+	return n.controller.WaitClaimed(ctx)
+}
+
+// bind opens the listeners, so that ports are known, and registers this node.
+func (n *node) bind(ctx context.Context) error {
+	v := configs.BrokerValues(nil, n.settings.static)
+	perIP := v.Int("max.connections.per.ip")
+	if perIP == 1<<31-1 {
+		perIP = 0
+	}
+	var err error
+	n.broker, err = broker.New(broker.Config{
+		NodeID: n.settings.nodeID, Listeners: n.settings.listeners, StaticConfigs: n.settings.static,
+		RequestBytesMax: v.Int("socket.request.max.bytes"), ConnectionsMax: v.Int("max.connections"), ConnectionsPerIPMax: perIP,
+		IdleTimeout:   time.Duration(v.Int64("connections.max.idle.ms")) * time.Millisecond,
+		FetchBytesMax: v.Int("fetch.max.bytes"), FetchSessionsMax: v.Int("max.incremental.fetch.session.cache.slots"),
+	}, n.brokerDeps(), n.clock, n.log)
+	if err != nil {
+		return err
+	}
+	if err := n.broker.Listen(ctx); err != nil {
+		return err
+	}
+	n.defers(n.broker.Close)
+	endpoints := make([]messages.Endpoint, 0, len(n.settings.advertised))
+	for _, ep := range n.settings.advertised {
+		if ep.Port == 0 {
+			if ep.Port, err = portOf(n.broker.Addr(ep.Listener)); err != nil {
+				return err
+			}
+		}
+		endpoints = append(endpoints, ep)
+	}
+	out := n.controller.Submit(ctx, n.self("register"), messages.RegisterNode{Node: messages.Node{
+		ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints,
+	}})
+	if err := errors.Join(out.Err, itemErrors(out.Items)); err != nil {
+		return fmt.Errorf("register node: %w", err)
+	}
+	return nil
+}
+
+// serve begins to answer Kafka clients once the replicas follow the image.
+func (n *node) serve(ctx context.Context) error {
+	if err := n.replicas.WaitApplied(ctx, n.store.Image().Offset()); err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- n.broker.Serve(serving) }()
+	n.defers(func(ctx context.Context) error {
+		err := n.broker.Close(ctx)
+		stop()
+		return errors.Join(err, <-ended)
+	})
+	return nil
+}
+
+func (n *node) serveAdmin(context.Context) error {
+	var err error
+	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, Level: &n.level}, n.queries(), n.log.Named("admin"))
+	if err != nil {
+		return err
+	}
+	n.defers(n.admin.Close)
+	return nil
+}
+
+// self is this node as a requester.
+func (n *node) self(request string) messages.Requester {
+	return messages.Requester{Principal: fmt.Sprintf("User:node-%d", n.settings.nodeID), ClientID: "kagami", RequestID: request}
+}
+
+func itemErrors(items []messages.Item) error {
+	errs := make([]error, 0, len(items))
+	for _, i := range items {
+		errs = append(errs, i.Err)
+	}
+	return errors.Join(errs...)
+}

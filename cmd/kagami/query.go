@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// queryColumns are the columns of the tables, by query, in order. JSON has all
+// fields.
+var queryColumns = map[string][]string{
+	"partitions": {"mirror", "topic", "partition", "state", "desired", "leaderEpoch", "logStart", "end", "sourceOffset", "lag", "lme", "attempt", "error"},
+	"mirrors":    {"mirror", "coordinator", "sourceClusterId", "bootstrap", "topics", "partitions", "failed", "lag", "lastRefresh", "error"},
+	"actors":     {"node", "actor", "kind", "detail"},
+}
+
+// runQuery asks a node's admin port and prints a table or JSON.
+func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster")
+	mirror := fs.String("mirror", "", "only this mirror")
+	topic := fs.String("topic", "", "only this topic")
+	asJSON := fs.Bool("json", false, "print the answer as JSON")
+	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
+	fs.Usage = func() {
+		fmt.Fprintln(stderr, "usage: kagami query partitions|mirrors|actors [options]")
+		fs.PrintDefaults()
+	}
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	if fs.NArg() != 1 || queryColumns[fs.Arg(0)] == nil {
+		fs.Usage()
+		return errUsage
+	}
+	what := fs.Arg(0)
+	params := url.Values{}
+	if *mirror != "" {
+		params.Set("mirror", *mirror)
+	}
+	if *topic != "" {
+		params.Set("topic", *topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	body, err := adminGet(ctx, *addr, "/api/"+what+"?"+params.Encode())
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		_, err = stdout.Write(body)
+		return err
+	}
+	return printRows(stdout, queryColumns[what], body)
+}
+
+func adminGet(ctx context.Context, addr, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", addr, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s (is the node running, and is this its kagami.admin.listen?): %w", addr, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", addr, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+func printRows(w io.Writer, columns []string, body []byte) error {
+	var rows []map[string]any
+	dec := json.NewDecoder(strings.NewReader(string(body)))
+	dec.UseNumber()
+	if err := dec.Decode(&rows); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, strings.ToUpper(strings.Join(columns, "\t")))
+	for _, row := range rows {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = cell(row[c])
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return unreachable(w, rows)
+}
+
+// unreachable names the nodes that didn't answer: their rows have state "-".
+func unreachable(w io.Writer, rows []map[string]any) error {
+	var nodes []string
+	for _, row := range rows {
+		if row["unreachable"] == true {
+			if n := cell(row["node"]); !slices.Contains(nodes, n) {
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "warning: no answer from node %s\n", strings.Join(nodes, ", "))
+	return err
+}
+
+func cell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		if v == "" {
+			return "-"
+		}
+		return v
+	case json.Number:
+		if v.String() == "-1" {
+			return "-"
+		}
+		return v.String()
+	default:
+		return fmt.Sprint(v)
+	}
+}

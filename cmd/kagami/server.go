@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// runServer runs a node until ctx ends.
+func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	file := fs.String("config", "", "property file; without one the defaults hold")
+	overrides := fs.StringArray("set", nil, "key=value, wins over the file; may be repeated")
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	s, err := loadSettings(*file, *overrides)
+	if err != nil {
+		return err
+	}
+	log, level := newLogger(s, stderr)
+	for _, key := range s.unknown {
+		log.Warn("config key is not known and has no effect", zap.String("key", key))
+	}
+	n, err := startNode(ctx, s, log, level)
+	if err != nil {
+		return err
+	}
+	for _, ep := range s.advertised {
+		fmt.Fprintf(stdout, "kagami node %d of cluster %s: %s at %s\n", s.nodeID, n.clusterID, ep.Listener, n.broker.Addr(ep.Listener))
+	}
+	fmt.Fprintf(stdout, "kagami node %d: admin at http://%s, data in %s\n", s.nodeID, n.admin.Addr(), s.dataDir)
+	<-ctx.Done()
+	log.Info("stopping")
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := n.close(closing); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	log.Info("stopped")
+	return nil
+}
+
+func newLogger(s settings, w io.Writer) (*zap.Logger, zap.AtomicLevel) {
+	level := zap.NewAtomicLevelAt(s.level)
+	ec := zap.NewProductionEncoderConfig()
+	ec.EncodeTime = zapcore.ISO8601TimeEncoder
+	ec.EncodeDuration = zapcore.StringDurationEncoder
+	enc := zapcore.NewConsoleEncoder(ec)
+	if s.logJSON {
+		enc = zapcore.NewJSONEncoder(ec)
+	}
+	return zap.New(zapcore.NewCore(enc, zapcore.Lock(zapcore.AddSync(w)), level)), level
+}
