@@ -298,7 +298,7 @@ func TestControllerServesBumps(t *testing.T) {
 
 func TestControllerOptionsReportEveryFault(t *testing.T) {
 	err := ControllerOptions{Node: -1, CommandsMax: -1}.Validate()
-	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 7 { //nolint:errorlint // made by errors.Join
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 7 {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -524,7 +524,7 @@ func TestD23MirrorNameIsNotForClients(t *testing.T) {
 	for name, cmd := range map[string]messages.AlterConfigs{
 		"set":           alter(messages.ResourceTopic, "t", set("mirror.name", "x")...),
 		"delete":        alter(messages.ResourceTopic, "t", messages.ConfigChange{Name: "mirror.name", Op: messages.ConfigDelete}),
-		"append":        alter(messages.ResourceTopic, "t", messages.ConfigChange{Name: "mirror.name", Op: messages.ConfigAppend, Value: ptr("x")}),
+		"append":        alter(messages.ResourceTopic, "t", messages.ConfigChange{Name: "mirror.name", Op: messages.ConfigAppend, Value: new("x")}),
 		"by the node":   {Internal: true, Resources: alter(messages.ResourceTopic, "t", set("mirror.name", "x")...).Resources},
 		"replace":       {Replace: true, Resources: alter(messages.ResourceTopic, "t", set("mirror.name", "x")...).Resources},
 		"copied list":   alter(messages.ResourceTopic, "t", set(configs.MirrorCopiedConfigs, "x")...),
@@ -536,7 +536,7 @@ func TestD23MirrorNameIsNotForClients(t *testing.T) {
 			t.Errorf("%s: something was written", name)
 		}
 	}
-	out := w.do(messages.CreateTopics{Topics: []messages.NewTopic{{Name: "n", Partitions: 1, ReplicationFactor: 1, Configs: map[string]*string{"mirror.name": ptr("m")}}}})
+	out := w.do(messages.CreateTopics{Topics: []messages.NewTopic{{Name: "n", Partitions: 1, ReplicationFactor: 1, Configs: map[string]*string{"mirror.name": new("m")}}}})
 	wantItems(t, out, messages.ErrInvalidConfig)
 	// A replacement of the full set leaves it alone.
 	w.ok(messages.AlterConfigs{Replace: true, Resources: alter(messages.ResourceTopic, "t", set("retention.ms", "1")...).Resources})

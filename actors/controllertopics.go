@@ -215,13 +215,11 @@ func (p *plan) mirrorStateTopic() messages.NewTopic {
 	return messages.NewTopic{
 		Name: messages.MirrorStateTopic, Partitions: int32(v.Int(configs.MirrorStateTopicPartitions)), ReplicationFactor: int16(factor),
 		Configs: map[string]*string{
-			configs.CleanupPolicy: ptr("compact"), configs.CompressionType: ptr("producer"),
-			configs.RetentionMs: ptr("-1"), configs.MaxMessageBytes: ptr(strconv.Itoa(16 << 20)),
+			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("producer"),
+			configs.RetentionMs: new("-1"), configs.MaxMessageBytes: new(strconv.Itoa(16 << 20)),
 		},
 	}
 }
-
-func ptr(s string) *string { return &s }
 
 func (p *plan) deleteTopics(c messages.DeleteTopics) {
 	gone := make(map[messages.TopicID]bool)

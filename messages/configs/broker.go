@@ -45,41 +45,41 @@ func Broker() *Set { return brokerSet }
 
 func brokerNodeDefs() []Def {
 	return []Def{
-		{Name: NodeIDConfig, Type: TypeInt, Default: text("1"), High: true, Change: ChangeRestart, check: atLeast(0), Doc: "Id of this node, different on every node and never changed."},
+		{Name: NodeIDConfig, Type: TypeInt, Default: new("1"), High: true, Change: ChangeRestart, check: atLeast(0), Doc: "Id of this node, different on every node and never changed."},
 		{Name: "broker.rack", Type: TypeString, Change: ChangeRestart, Doc: "Rack of this node, told to clients."},
-		{Name: "log.dirs", Type: TypeString, Default: text("data"), High: true, Change: ChangeRestart, Doc: "Data folder. Exactly one."},
-		{Name: "listeners", Type: TypeList, Default: text("PLAINTEXT://localhost:9094"), High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses to bind for Kafka clients."},
+		{Name: "log.dirs", Type: TypeString, Default: new("data"), High: true, Change: ChangeRestart, Doc: "Data folder. Exactly one."},
+		{Name: "listeners", Type: TypeList, Default: new("PLAINTEXT://localhost:9094"), High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses to bind for Kafka clients."},
 		{Name: "advertised.listeners", Type: TypeList, High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses told to clients; not set: those of listeners."},
-		{Name: "listener.security.protocol.map", Type: TypeList, Default: text("PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"), Change: ChangeRestart, Doc: "Security protocol of each listener name."},
+		{Name: "listener.security.protocol.map", Type: TypeList, Default: new("PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"), Change: ChangeRestart, Doc: "Security protocol of each listener name."},
 		{Name: "inter.broker.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener that nodes use among themselves where they act as Kafka clients."},
-		{Name: "unstable.api.versions.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
-		{Name: "unstable.feature.versions.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
+		{Name: "unstable.api.versions.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
+		{Name: "unstable.feature.versions.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
 	}
 }
 
 func brokerNetDefs() []Def {
 	return []Def{
-		{Name: "socket.request.max.bytes", Type: TypeInt, Default: text("104857600"), Change: ChangeRestart, check: atLeast(1), Doc: "Largest request, bytes."},
-		{Name: "connections.max.idle.ms", Type: TypeLong, Default: text("600000"), Change: ChangeRestart, check: atLeast(1), Doc: "A connection without traffic is closed after this time, ms."},
-		{Name: "max.connections", Type: TypeInt, Default: text("10000"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections on all listeners."},
-		{Name: "max.connections.per.ip", Type: TypeInt, Default: text("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections from one address."},
-		{Name: "fetch.max.bytes", Type: TypeInt, Default: text("57671680"), Change: ChangeRestart, check: atLeast(1024), Doc: "Largest Fetch response, bytes; the first batch is always whole."},
-		{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: text("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Fetch sessions kept."},
-		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, check: unsupported("false", "creating topics by naming them"),
+		{Name: "socket.request.max.bytes", Type: TypeInt, Default: new("104857600"), Change: ChangeRestart, check: atLeast(1), Doc: "Largest request, bytes."},
+		{Name: "connections.max.idle.ms", Type: TypeLong, Default: new("600000"), Change: ChangeRestart, check: atLeast(1), Doc: "A connection without traffic is closed after this time, ms."},
+		{Name: "max.connections", Type: TypeInt, Default: new("10000"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections on all listeners."},
+		{Name: "max.connections.per.ip", Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections from one address."},
+		{Name: "fetch.max.bytes", Type: TypeInt, Default: new("57671680"), Change: ChangeRestart, check: atLeast(1024), Doc: "Largest Fetch response, bytes; the first batch is always whole."},
+		{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: new("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Fetch sessions kept."},
+		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, check: unsupported("false", "creating topics by naming them"),
 			Doc: "Topics are created on request only: a topic that came to be by a typo could never be mirrored. Only false is accepted."},
-		{Name: "producer.id.expiration.ms", Type: TypeInt, Default: text("86400000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, the state of an idle idempotent producer is kept."},
+		{Name: "producer.id.expiration.ms", Type: TypeInt, Default: new("86400000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, the state of an idle idempotent producer is kept."},
 	}
 }
 
 func brokerLogDefs() []Def {
 	return []Def{
-		{Name: "log.retention.check.interval.ms", Type: TypeLong, Default: text("300000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for segments to delete."},
+		{Name: "log.retention.check.interval.ms", Type: TypeLong, Default: new("300000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for segments to delete."},
 		{Name: "log.retention.minutes", Type: TypeInt, check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in minutes; log.retention.ms wins."},
-		{Name: "log.retention.hours", Type: TypeInt, Default: text("168"), check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in hours; log.retention.ms and log.retention.minutes win."},
-		{Name: "log.roll.hours", Type: TypeInt, Default: text("168"), check: atLeast(1), Change: ChangeRestart, Doc: "Default of segment.ms in hours; log.roll.ms wins."},
-		{Name: "log.roll.jitter.hours", Type: TypeInt, Default: text("0"), check: atLeast(0), Change: ChangeRestart, Doc: "Default of segment.jitter.ms in hours; log.roll.jitter.ms wins."},
-		{Name: NumPartitions, Type: TypeInt, Default: text("1"), High: true, check: atLeast(1), Doc: "Partitions of a topic whose creator doesn't say."},
-		{Name: DefaultReplicationFactor, Type: TypeInt, Default: text("1"), High: true, check: between(1, 32767), Doc: "Replicas of a topic whose creator doesn't say, and of mirror topics."},
+		{Name: "log.retention.hours", Type: TypeInt, Default: new("168"), check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in hours; log.retention.ms and log.retention.minutes win."},
+		{Name: "log.roll.hours", Type: TypeInt, Default: new("168"), check: atLeast(1), Change: ChangeRestart, Doc: "Default of segment.ms in hours; log.roll.ms wins."},
+		{Name: "log.roll.jitter.hours", Type: TypeInt, Default: new("0"), check: atLeast(0), Change: ChangeRestart, Doc: "Default of segment.jitter.ms in hours; log.roll.jitter.ms wins."},
+		{Name: NumPartitions, Type: TypeInt, Default: new("1"), High: true, check: atLeast(1), Doc: "Partitions of a topic whose creator doesn't say."},
+		{Name: DefaultReplicationFactor, Type: TypeInt, Default: new("1"), High: true, check: between(1, 32767), Doc: "Replicas of a topic whose creator doesn't say, and of mirror topics."},
 	}
 }
 
@@ -103,16 +103,16 @@ func brokerTopicDefs() []Def {
 
 func brokerMirrorDefs() []Def {
 	return []Def{
-		{Name: MirrorStateTopicPartitions, Type: TypeInt, Default: text("50"), Change: ChangeRestart, check: atLeast(1), Doc: "Partitions of __mirror_state. Read when the topic is created; must never change afterwards."},
-		{Name: MirrorStateTopicRF, Type: TypeShort, Default: text("3"), Change: ChangeRestart, check: atLeast(1), Doc: "Replicas of __mirror_state: as many as there are nodes at first, this many once nodes have joined."},
-		{Name: MirrorStateAuditRetention, Type: TypeLong, Default: text("604800000"), check: atLeast(-1), Doc: "Age, ms, from which superseded records of __mirror_state may go. -1: never."},
-		{Name: MirrorNumReplicaFetchers, Type: TypeInt, Default: text("1"), High: true, check: atLeast(1), Doc: "Fetchers per source broker and mirror on a node."},
-		{Name: MirrorRefreshInterval, Type: TypeLong, Default: text("30000"), High: true, check: atLeast(0), Doc: "Period, ms, of the metadata refresh. 0: again as soon as the last one ended, at most once per second."},
-		{Name: MirrorFetchBackoff, Type: TypeLong, Default: text("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Pause, ms, of a partition or fetcher after a fetch error."},
-		{Name: MirrorFailedRetryInitial, Type: TypeLong, Default: text("1000"), check: atLeast(1), Doc: "Base, ms, of the retry delay of FAILED partitions; the first retry waits twice this."},
-		{Name: MirrorFailedRetryMax, Type: TypeLong, Default: text("300000"), check: atLeast(1), Doc: "Longest retry delay, ms."},
-		{Name: MirrorFailedRetryAttempts, Type: TypeInt, Default: text("10"), check: atLeast(0), Doc: "Failures in a row after which a partition stays FAILED. 0: unlimited."},
-		{Name: MirrorThrottledRate, Type: TypeLong, Default: text(maxLong), Change: ChangeDynamicOnly, check: atLeast(0), Doc: "Bytes per second of mirror traffic that a node takes for throttled replicas. Below 1 MB/s is discouraged."},
+		{Name: MirrorStateTopicPartitions, Type: TypeInt, Default: new("50"), Change: ChangeRestart, check: atLeast(1), Doc: "Partitions of __mirror_state. Read when the topic is created; must never change afterwards."},
+		{Name: MirrorStateTopicRF, Type: TypeShort, Default: new("3"), Change: ChangeRestart, check: atLeast(1), Doc: "Replicas of __mirror_state: as many as there are nodes at first, this many once nodes have joined."},
+		{Name: MirrorStateAuditRetention, Type: TypeLong, Default: new("604800000"), check: atLeast(-1), Doc: "Age, ms, from which superseded records of __mirror_state may go. -1: never."},
+		{Name: MirrorNumReplicaFetchers, Type: TypeInt, Default: new("1"), High: true, check: atLeast(1), Doc: "Fetchers per source broker and mirror on a node."},
+		{Name: MirrorRefreshInterval, Type: TypeLong, Default: new("30000"), High: true, check: atLeast(0), Doc: "Period, ms, of the metadata refresh. 0: again as soon as the last one ended, at most once per second."},
+		{Name: MirrorFetchBackoff, Type: TypeLong, Default: new("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Pause, ms, of a partition or fetcher after a fetch error."},
+		{Name: MirrorFailedRetryInitial, Type: TypeLong, Default: new("1000"), check: atLeast(1), Doc: "Base, ms, of the retry delay of FAILED partitions; the first retry waits twice this."},
+		{Name: MirrorFailedRetryMax, Type: TypeLong, Default: new("300000"), check: atLeast(1), Doc: "Longest retry delay, ms."},
+		{Name: MirrorFailedRetryAttempts, Type: TypeInt, Default: new("10"), check: atLeast(0), Doc: "Failures in a row after which a partition stays FAILED. 0: unlimited."},
+		{Name: MirrorThrottledRate, Type: TypeLong, Default: new(maxLong), Change: ChangeDynamicOnly, check: atLeast(0), Doc: "Bytes per second of mirror traffic that a node takes for throttled replicas. Below 1 MB/s is discouraged."},
 		{Name: "mirror.admin.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener for the node's own client; not set: the inter-broker listener."},
 		{Name: "sasl.mechanism.mirror.admin.protocol", Type: TypeString, Change: ChangeRestart, Doc: "SASL mechanism on that listener."},
 	}
@@ -120,23 +120,23 @@ func brokerMirrorDefs() []Def {
 
 func brokerReplicaDefs() []Def {
 	return []Def{
-		{Name: ReplicaFetchWaitMax, Type: TypeInt, Default: text("500"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxWaitMs of mirror fetches, ms."},
-		{Name: ReplicaFetchMinBytes, Type: TypeInt, Default: text("1"), Change: ChangeRestart, check: atLeast(0), Doc: "MinBytes of mirror fetches."},
-		{Name: ReplicaFetchResponseMaxBytes, Type: TypeInt, Default: text("10485760"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxBytes of mirror fetches."},
-		{Name: ReplicaFetchMaxBytes, Type: TypeInt, Default: text("1048576"), Change: ChangeRestart, check: atLeast(0), Doc: "PartitionMaxBytes of mirror fetches; the first batch may be larger."},
-		{Name: ReplicaSocketTimeout, Type: TypeInt, Default: text("30000"), Change: ChangeRestart, check: atLeast(1), Doc: "Timeout, ms, of requests to a source."},
-		{Name: ReplicaSocketReceiveBuffer, Type: TypeInt, Default: text("65536"), Change: ChangeRestart, check: atLeast(-1), Doc: "Socket receive buffer, bytes, of mirror fetches. -1: the system's."},
+		{Name: ReplicaFetchWaitMax, Type: TypeInt, Default: new("500"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxWaitMs of mirror fetches, ms."},
+		{Name: ReplicaFetchMinBytes, Type: TypeInt, Default: new("1"), Change: ChangeRestart, check: atLeast(0), Doc: "MinBytes of mirror fetches."},
+		{Name: ReplicaFetchResponseMaxBytes, Type: TypeInt, Default: new("10485760"), Change: ChangeRestart, check: atLeast(0), Doc: "MaxBytes of mirror fetches."},
+		{Name: ReplicaFetchMaxBytes, Type: TypeInt, Default: new("1048576"), Change: ChangeRestart, check: atLeast(0), Doc: "PartitionMaxBytes of mirror fetches; the first batch may be larger."},
+		{Name: ReplicaSocketTimeout, Type: TypeInt, Default: new("30000"), Change: ChangeRestart, check: atLeast(1), Doc: "Timeout, ms, of requests to a source."},
+		{Name: ReplicaSocketReceiveBuffer, Type: TypeInt, Default: new("65536"), Change: ChangeRestart, check: atLeast(-1), Doc: "Socket receive buffer, bytes, of mirror fetches. -1: the system's."},
 	}
 }
 
 func brokerOwnDefs() []Def {
 	return []Def{
-		{Name: "kagami.admin.listen", Type: TypeString, Default: text("localhost:9644"), Change: ChangeRestart, Doc: "Address of the admin HTTP server: health, readiness, metrics, status page."},
-		{Name: "kagami.log.level", Type: TypeString, Default: text("info"), Change: ChangeRestart, check: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the node's own log."},
-		{Name: "kagami.log.format", Type: TypeString, Default: text("console"), Change: ChangeRestart, check: oneOf("console", "json"), Doc: "Form of the node's own log."},
-		{Name: "kagami.pprof.enable", Type: TypeBoolean, Default: text("false"), Change: ChangeRestart, Doc: "Serve Go's profiler on the admin address."},
-		{Name: ReadyMaxLagRecords, Type: TypeLong, Default: text("10000"), check: atLeast(0), Doc: "/readyz answers 503 while a MIRRORING partition that this node leads lags by more records."},
-		{Name: ReadyMaxLagMs, Type: TypeLong, Default: text("30000"), check: atLeast(0), Doc: "The same by the age, ms, of the oldest record not yet copied."},
+		{Name: "kagami.admin.listen", Type: TypeString, Default: new("localhost:9644"), Change: ChangeRestart, Doc: "Address of the admin HTTP server: health, readiness, metrics, status page."},
+		{Name: "kagami.log.level", Type: TypeString, Default: new("info"), Change: ChangeRestart, check: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the node's own log."},
+		{Name: "kagami.log.format", Type: TypeString, Default: new("console"), Change: ChangeRestart, check: oneOf("console", "json"), Doc: "Form of the node's own log."},
+		{Name: "kagami.pprof.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Serve Go's profiler on the admin address."},
+		{Name: ReadyMaxLagRecords, Type: TypeLong, Default: new("10000"), check: atLeast(0), Doc: "/readyz answers 503 while a MIRRORING partition that this node leads lags by more records."},
+		{Name: ReadyMaxLagMs, Type: TypeLong, Default: new("30000"), check: atLeast(0), Doc: "The same by the age, ms, of the oldest record not yet copied."},
 	}
 }
 

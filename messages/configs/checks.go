@@ -17,8 +17,6 @@ type check struct {
 	fn   func(value string) string
 }
 
-func text(s string) *string { return &s }
-
 const maxLong = "9223372036854775807"
 
 func number(value string) float64 {

@@ -74,9 +74,9 @@ func mirrorConnectionDefs() []Def {
 	return []Def{
 		{Name: BootstrapServers, Type: TypeList, High: true, check: bootstrap(),
 			Doc: "Brokers of the source to start from. Required."},
-		{Name: "security.protocol", Type: TypeString, Default: text("PLAINTEXT"), High: true,
+		{Name: "security.protocol", Type: TypeString, Default: new("PLAINTEXT"), High: true,
 			check: oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), Doc: "How to connect to the source."},
-		{Name: "sasl.mechanism", Type: TypeString, Default: text("PLAIN"),
+		{Name: "sasl.mechanism", Type: TypeString, Default: new("PLAIN"),
 			check: oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER").
 				only([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, "use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
 			Doc: "SASL mechanism towards the source."},
@@ -92,19 +92,19 @@ func mirrorStoreDefs() []Def {
 	const javaOnly = "Java only: stored, without effect."
 	storeType := oneOf("JKS", "PKCS12", "PEM").only([]string{"PEM"}, "set it to PEM and give PEM files or PEM text")
 	return []Def{
-		{Name: "ssl.protocol", Type: TypeString, Default: text("TLSv1.3"), check: oneOf("TLSv1.2", "TLSv1.3", "TLS"),
+		{Name: "ssl.protocol", Type: TypeString, Default: new("TLSv1.3"), check: oneOf("TLSv1.2", "TLSv1.3", "TLS"),
 			Doc: "Newest TLS version to use."},
-		{Name: "ssl.enabled.protocols", Type: TypeList, Default: text("TLSv1.2,TLSv1.3"), check: someOf("TLSv1.2", "TLSv1.3").notEmpty(),
+		{Name: "ssl.enabled.protocols", Type: TypeList, Default: new("TLSv1.2,TLSv1.3"), check: someOf("TLSv1.2", "TLSv1.3").notEmpty(),
 			Doc: "TLS versions to use."},
 		{Name: "ssl.cipher.suites", Type: TypeList, Doc: "Cipher suites by their IANA names; not set: Go's choice."},
-		{Name: "ssl.endpoint.identification.algorithm", Type: TypeString, Default: text("https"), check: oneOf("https", ""),
+		{Name: "ssl.endpoint.identification.algorithm", Type: TypeString, Default: new("https"), check: oneOf("https", ""),
 			Doc: "https: the broker's certificate must name its host; empty: no such check."},
-		{Name: "ssl.truststore.type", Type: TypeString, Default: text("JKS"), check: storeType,
+		{Name: "ssl.truststore.type", Type: TypeString, Default: new("JKS"), check: storeType,
 			Doc: "Type of the trust store. Must be set to PEM when a trust store is given."},
 		{Name: "ssl.truststore.location", Type: TypeString, Doc: "PEM file with the certificates to trust, on every node."},
 		{Name: "ssl.truststore.password", Type: TypePassword, Doc: "Not used: a PEM trust store has none."},
 		{Name: "ssl.truststore.certificates", Type: TypePassword, Doc: "Certificates to trust, as PEM text."},
-		{Name: "ssl.keystore.type", Type: TypeString, Default: text("JKS"), check: storeType,
+		{Name: "ssl.keystore.type", Type: TypeString, Default: new("JKS"), check: storeType,
 			Doc: "Type of the key store. Must be set to PEM when a key store is given."},
 		{Name: "ssl.keystore.location", Type: TypeString, Doc: "PEM file with private key and certificate chain, on every node."},
 		{Name: "ssl.keystore.password", Type: TypePassword, Doc: "Not used: a PEM key store has none of its own."},
@@ -122,18 +122,18 @@ func mirrorStoreDefs() []Def {
 
 func mirrorFilterDefs() []Def {
 	return []Def{
-		{Name: MirrorTopicsInclude, Type: TypeList, Default: text(""), High: true, check: regexList(),
+		{Name: MirrorTopicsInclude, Type: TypeList, Default: new(""), High: true, check: regexList(),
 			Doc: "Topics to discover on the source. Each pattern must match the whole name."},
-		{Name: MirrorTopicsExclude, Type: TypeList, Default: text(messages.MirrorTopicsExcludeDefault), High: true, check: regexList(),
+		{Name: MirrorTopicsExclude, Type: TypeList, Default: new(messages.MirrorTopicsExcludeDefault), High: true, check: regexList(),
 			Doc: "Topics never mirrored; active topics that match are stopped. Wins over include."},
-		{Name: MirrorGroupsInclude, Type: TypeList, Default: text(".*"), check: regexList(),
+		{Name: MirrorGroupsInclude, Type: TypeList, Default: new(".*"), check: regexList(),
 			Doc: "Groups, consumer and share, whose offsets are copied."},
-		{Name: MirrorGroupsExclude, Type: TypeList, Default: text(""), check: regexList(),
+		{Name: MirrorGroupsExclude, Type: TypeList, Default: new(""), check: regexList(),
 			Doc: "Groups whose offsets are not copied. Wins over include."},
-		{Name: MirrorACLInclude, Type: TypeList, Default: text("*"), check: aclRules(),
+		{Name: MirrorACLInclude, Type: TypeList, Default: new("*"), check: aclRules(),
 			Doc: "ACLs to copy: resourceType;resourceName;operation;permissionType;principal, trailing * left out. Empty: none."},
 		{Name: MirrorTopicPropertiesExclude, Type: TypeList,
-			Default: text("follower.replication.throttled.replicas,leader.replication.throttled.replicas,message.timestamp.difference.max.ms," +
+			Default: new("follower.replication.throttled.replicas,leader.replication.throttled.replicas,message.timestamp.difference.max.ms," +
 				"log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms,message.timestamp.type," +
 				"unclean.leader.election.enable,min.insync.replicas,mirror.name"),
 			Doc: "Topic configs that are not copied from the source. mirror.name, mirror.replication.throttled.replicas and mirror.support.unclean.leader.election never are."},

@@ -190,6 +190,4 @@ type Delta struct {
 
 func compareMirror(m *Mirror, name string) int { return cmp.Compare(m.Name, name) }
 
-func compareTopic(t *Topic, name string) int { return cmp.Compare(t.Name, name) }
-
 func compareNode(n messages.Node, id messages.NodeID) int { return cmp.Compare(n.ID, id) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -203,7 +204,7 @@ func (s *Store) AppendAll(ctx context.Context, changes []Change) ([]int64, error
 func (s *Store) Subscribe(f func(Delta)) (cancel func()) {
 	sub := &subscription{f: f}
 	s.mu.Lock()
-	s.subs = append(s.subs[:len(s.subs):len(s.subs)], sub)
+	s.subs = append(slices.Clip(s.subs), sub)
 	s.mu.Unlock()
 	s.poke()
 	return func() {
