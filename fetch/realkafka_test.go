@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/fetch"
 	"kagami/messages"
@@ -242,4 +243,67 @@ func TestC11RealTopicRecreated(t *testing.T) {
 			require.Equal(t, before, s.bytes())
 		})
 	}
+}
+
+// An unclean election on a real source: the new leader's log is shorter, its
+// answer carries a diverging epoch, and the copy ends byte for byte as that log.
+func TestRealUncleanElection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts real brokers")
+	}
+	kafka.Require(t)
+	// Broker 3 holds nothing; it keeps the controllers' majority with whoever is up.
+	c := kafka.Start(t, kafka.Options{Brokers: 3, Properties: map[string]string{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}})
+	cl, err := c.Client(kgo.DefaultProduceTopic("t"), kgo.RequiredAcks(kgo.AllISRAcks()))
+	require.NoError(t, err)
+	defer cl.Close()
+	assignTopic(t, cl, "t", []int32{1, 2})
+	write := func(n int, text string) {
+		for range n {
+			require.NoError(t, cl.ProduceSync(t.Context(), kgo.StringRecord(text)).FirstErr())
+		}
+	}
+	write(20, "common")
+	require.NoError(t, c.Stop(2))
+	write(10, "only on 1")
+	src := newSource(t, c.Addr(3))
+	s := newMemSink()
+	at := func(id messages.NodeID) {
+		var topic fetch.SourceTopic
+		require.Eventually(t, func() bool {
+			got, err := src.Topics(t.Context(), []string{"t"})
+			topic = got.Topics["t"]
+			return err == nil && topic.Err == nil && len(topic.Partitions) == 1 && topic.Partitions[0].Leader.ID == id
+		}, 60*time.Second, 100*time.Millisecond)
+		l := topic.Partitions[0].Leader
+		w := newWorker(t, l.Address(), func(cfg *fetch.WorkerConfig) { cfg.SourceBroker = l.ID })
+		require.NoError(t, w.Add(t.Context(), fetch.Assignment{TopicPartition: tp("t", 0), TopicID: topic.ID, LeaderEpoch: l.Epoch, Sink: s, Notify: s.notify}))
+	}
+	at(1)
+	s.waitEnd(t, 30)
+	require.NoError(t, c.Kill(1))
+	require.NoError(t, c.Restart(t.Context(), 2))
+	at(2)
+	cut := waitEvent[fetch.Truncated](t, s)
+	require.Equal(t, int64(20), cut.Cut.From)
+	require.Equal(t, int64(30), cut.Cut.To)
+	write(5, "after")
+	s.waitEnd(t, 25)
+	want, err := os.ReadFile(filepath.Join(c.LogDir(2), "t-0", "00000000000000000000.log"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, s.bytes()))
+}
+
+func assignTopic(t *testing.T, cl *kgo.Client, topic string, replicas []int32) {
+	t.Helper()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	kt := kmsg.NewCreateTopicsRequestTopic()
+	kt.Topic, kt.NumPartitions, kt.ReplicationFactor = topic, -1, -1
+	a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+	a.Replicas = replicas
+	kt.ReplicaAssignment = append(kt.ReplicaAssignment, a)
+	req.Topics = append(req.Topics, kt)
+	resp, err := req.RequestWith(t.Context(), cl)
+	require.NoError(t, err)
+	require.Zero(t, resp.Topics[0].ErrorCode)
 }
