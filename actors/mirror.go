@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"kagami/fetch"
 	"kagami/internal/clock"
 	"kagami/messages"
+	"kagami/messages/configs"
 	"kagami/persistence/metadata"
 )
 
@@ -44,15 +44,19 @@ type mirrorOutside interface {
 	Coordinates(mirror string) bool
 }
 
-// mirrorListener is told what concerns the mirror's partitions on this node. It
-// must not block.
+// mirrorListener passes on what concerns the mirror's partitions on this node.
+// It must not block.
 type mirrorListener interface {
-	// SourceAnswered: a refresh succeeded; the view is the newest.
-	SourceAnswered(mirror string, view *SourceView)
-	// SourceReplaced: the source's cluster id isn't the remembered one (OP-26).
-	SourceReplaced(mirror, text string)
-	// TopicFault: the topic can't be mirrored until somebody acts.
+	// Refreshed: a refresh ended; ok says whether the source answered.
+	Refreshed(mirror string, ok bool)
+	// SourceChanged: the source's cluster id isn't the remembered one (OP-26).
+	// SourceBack: it is again, or what was remembered has been cleared.
+	SourceChanged(mirror, text string)
+	SourceBack(mirror string)
+	// TopicFault: the topic can't be mirrored until somebody acts. TopicWell: an
+	// earlier fault is over.
 	TopicFault(mirror, topic, text string)
+	TopicWell(mirror, topic string)
 	// Reconnect: the connection settings changed, fetchers are gone.
 	Reconnect(mirror string)
 }
@@ -159,6 +163,8 @@ type mirror struct {
 	refreshNext  []*actor.PID
 	lastRefresh  time.Time
 	lastError    error
+	foreign      bool                // another cluster answers
+	faulted      map[string]struct{} // topics with a fault
 	timerEpoch   int64
 	stopTimer    func() bool
 	lookingUp    bool
@@ -183,7 +189,7 @@ func (m *mirror) Receive(c actor.Context) {
 		m.connect(c)
 		m.refresh(c, "start")
 	case *actor.Stopping, *actor.Restarting:
-		m.close()
+		m.close(c)
 	case mirrorChanged:
 		m.imageChanged(c)
 	case mirrorSettled:
@@ -236,18 +242,10 @@ func (m *mirror) connect(c actor.Context) {
 	}
 }
 
-// filterConfigs may change without a new connection (OP-8).
-var filterConfigs = []string{
-	messages.MirrorTopicsIncludeConfig, messages.MirrorTopicsExcludeConfig,
-	"mirror.groups.include", "mirror.groups.exclude", "mirror.acl.include", sourceClusterIDConfig,
-}
-
-const sourceClusterIDConfig = "mirror.source.cluster.id"
-
 func connectionConfigs(all map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range all {
-		if !slices.Contains(filterConfigs, k) {
+		if configs.ReconnectNeeded(k) {
 			out[k] = v
 		}
 	}
@@ -305,7 +303,14 @@ func (m *mirror) closeSource() {
 	}
 }
 
-func (m *mirror) close() {
+// close ends what runs and answers everybody who waits.
+func (m *mirror) close(c actor.Context) {
+	gone := fmt.Errorf("mirror %s is stopped: %w", m.name, fetch.ErrClosed)
+	m.refreshWait = append(m.refreshWait, m.refreshNext...)
+	m.epochsWait = append(m.epochsWait, m.epochsNext...)
+	m.refreshNext, m.epochsNext = nil, nil
+	m.tellRefresh(c, refreshSeen{err: gone})
+	m.tellEpochs(c, epochsSeen{err: gone})
 	m.cancel()
 	m.timerEpoch++
 	if m.stopTimer != nil {

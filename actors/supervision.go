@@ -13,9 +13,12 @@ import (
 	"kagami/internal/clock"
 )
 
+// System is an actor system; a node has one.
+type System = actor.ActorSystem
+
 // NewSystem makes the actor system of a node, with its log bridged to log. The
 // caller shuts it down.
-func NewSystem(log *zap.Logger) *actor.ActorSystem {
+func NewSystem(log *zap.Logger) *System {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(zapslog.NewHandler(log.Named("protoactor").Core()))
 	}))

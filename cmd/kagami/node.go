@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"kagami/actors"
@@ -41,7 +40,7 @@ type node struct {
 	bus         *cluster.Bus
 	members     *cluster.Membership
 	replicas    *cluster.Replicas
-	system      *actor.ActorSystem
+	system      *actors.System
 	controller  *actors.Controller
 	// mirroring   *actors.Node
 	rpc    *cluster.ActorRPC
