@@ -203,3 +203,36 @@ func TestDescribeTopLevelError(t *testing.T) {
 	require.True(t, errors.As(err, &e))
 	require.Equal(t, "UNSUPPORTED_VERSION", e.Name)
 }
+
+func TestMirrorTopics(t *testing.T) {
+	_, none := newTest(t, 1)
+	rs, err := none.MirrorTopics(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, rs)
+	cluster, cl := newTest(t, 1)
+	for _, name := range []string{"a", "b", "c", "d", "__mirror_state"} {
+		cluster.SetTopic(name, wiretest.Topic{Leaders: []int32{0}})
+	}
+	values := map[string]string{"a": "m", "b": "m.stopped", "c": "n.paused", "__mirror_state": "never asked"}
+	cluster.Handle(32, func(_ int32, req kmsg.Request) kmsg.Response {
+		resp := kmsg.NewPtrDescribeConfigsResponse()
+		for _, r := range req.(*kmsg.DescribeConfigsRequest).Resources {
+			res := kmsg.NewDescribeConfigsResponseResource()
+			res.ResourceType, res.ResourceName = r.ResourceType, r.ResourceName
+			if v, ok := values[r.ResourceName]; ok {
+				cfg := kmsg.NewDescribeConfigsResponseResourceConfig()
+				cfg.Name, cfg.Value = r.ConfigNames[0], &v
+				res.Configs = append(res.Configs, cfg)
+			} else {
+				res.ErrorCode = 29
+			}
+			resp.Resources = append(resp.Resources, res)
+		}
+		return resp
+	})
+	rs, err = cl.MirrorTopics(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]Membership{
+		"a": {"m", messages.DesiredActive}, "b": {"m", messages.DesiredStopped}, "c": {"n", messages.DesiredPaused},
+	}, rs)
+}

@@ -77,8 +77,7 @@ type DescribedPartition struct {
 // have state [StateNotAnswered]. The error is for a cluster that can't be
 // reached at all, and for a top-level code.
 func (c *Client) DescribeClusterMirrors(ctx context.Context, names []string, opts DescribeOptions) (*Description, error) {
-	adm := kadm.NewClient(c.kgo)
-	meta, err := adm.Metadata(ctx)
+	meta, err := kadm.NewClient(c.kgo).Metadata(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -105,7 +104,7 @@ func (c *Client) DescribeClusterMirrors(ctx context.Context, names []string, opt
 		return nil, fmt.Errorf("describe mirrors: no node answered: %w", d.Unanswered[0].Err)
 	}
 	if len(d.Unanswered) > 0 || leaderless(meta) {
-		if err := d.addMissing(ctx, adm, meta, names); err != nil {
+		if err := d.addMissing(ctx, c, meta, names); err != nil {
 			return nil, err
 		}
 	}
@@ -216,33 +215,22 @@ func leaderless(meta kadm.Metadata) bool {
 }
 
 // addMissing adds the partitions of mirror topics that nobody answered for.
-// Which topics those are stands in their config mirror.name.
-func (d *Description) addMissing(ctx context.Context, adm *kadm.Client, meta kadm.Metadata, names []string) error {
-	var topics []string
-	for name, t := range meta.Topics {
-		if !messages.IsInternalTopic(name) && t.Err == nil {
-			topics = append(topics, name)
-		}
-	}
-	if len(topics) == 0 {
-		return nil
-	}
-	configs, err := adm.DescribeTopicConfigs(ctx, topics...)
+func (d *Description) addMissing(ctx context.Context, c *Client, meta kadm.Metadata, names []string) error {
+	members, err := c.members(ctx, meta.Topics)
 	if err != nil {
-		return fmt.Errorf("look up the mirrors of topics: %w", err)
+		return err
 	}
-	for _, rc := range configs {
-		mirror := mirrorOf(rc)
-		if mirror == "" || len(names) > 0 && !slices.Contains(names, mirror) {
+	for topic, member := range members {
+		if len(names) > 0 && !slices.Contains(names, member.Mirror) {
 			continue
 		}
-		m := d.Mirrors[mirror]
+		m := d.Mirrors[member.Mirror]
 		if m == nil {
-			m = &DescribedMirror{Name: mirror, AuthorizedOperations: -1 << 31}
-			d.Mirrors[mirror] = m
+			m = &DescribedMirror{Name: member.Mirror, AuthorizedOperations: -1 << 31}
+			d.Mirrors[member.Mirror] = m
 		}
-		for _, p := range meta.Topics[rc.Name].Partitions {
-			m.addIfMissing(rc.Name, p.Partition, p.Leader)
+		for _, p := range meta.Topics[topic].Partitions {
+			m.addIfMissing(topic, p.Partition, p.Leader)
 		}
 	}
 	return nil
@@ -255,16 +243,6 @@ func (m *DescribedMirror) addIfMissing(topic string, partition, leader int32) {
 		SourceOffset: -1, DestinationOffset: -1, Lag: -1, LastMirrorEpoch: -1, LeaderEpoch: -1,
 		CutFrom: -1, CutTo: -1, GapFrom: -1, GapTo: -1, OpenTransactions: -1,
 	})
-}
-
-func mirrorOf(rc kadm.ResourceConfig) string {
-	for _, cfg := range rc.Configs {
-		if cfg.Key == messages.MirrorNameConfig && cfg.Value != nil {
-			mirror, _ := messages.ParseMirrorName(*cfg.Value)
-			return mirror
-		}
-	}
-	return ""
 }
 
 func (d *Description) sort() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -160,7 +161,9 @@ func (t *mirrorsTool) delete(ctx context.Context) error {
 }
 
 // mirrorTopics lists the topics of the mirror on the destination that match
-// --topics, by name.
+// --topics, by name: those that describe shows, and those whose config says so.
+// In a disaster a partition may have no state to show, and must be stopped all
+// the same.
 func (t *mirrorsTool) mirrorTopics(ctx context.Context) ([]string, *client.DescribedMirror, error) {
 	patterns, err := messages.CompilePatterns(messages.ParseList(*t.topics))
 	if err != nil {
@@ -172,18 +175,26 @@ func (t *mirrorsTool) mirrorTopics(ctx context.Context) ([]string, *client.Descr
 	}
 	m := d.Mirrors[*t.mirror]
 	if m == nil {
-		return nil, &client.DescribedMirror{Name: *t.mirror}, nil
+		m = &client.DescribedMirror{Name: *t.mirror}
 	}
 	if m.Err != nil {
 		return nil, nil, m.Err
 	}
-	var topics []string
+	topics := map[string]struct{}{}
 	for _, p := range m.Partitions {
-		if patterns.Match(p.Topic) {
-			topics = append(topics, p.Topic)
+		topics[p.Topic] = struct{}{}
+	}
+	members, err := t.client.MirrorTopics(ctx)
+	if err != nil {
+		t.errf("Warning: topics that have no state yet may be missing: %v\n", err)
+	}
+	for topic, member := range members {
+		if member.Mirror == *t.mirror {
+			topics[topic] = struct{}{}
 		}
 	}
-	return slices.Compact(topics), m, nil
+	maps.DeleteFunc(topics, func(topic string, _ struct{}) bool { return !patterns.Match(topic) })
+	return slices.Sorted(maps.Keys(topics)), m, nil
 }
 
 func (t *mirrorsTool) stop(ctx context.Context) error {

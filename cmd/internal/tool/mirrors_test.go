@@ -413,6 +413,18 @@ func TestD40Steer(t *testing.T) {
 	}
 }
 
+// A member topic without any state can be stopped: its config names the mirror.
+func TestStopTopicWithoutState(t *testing.T) {
+	b := newBench(t)
+	b.describes(map[string]map[string][]part{"my-mirror": {}})
+	b.SetTopic("orphan", wiretest.Topic{Leaders: []int32{0}})
+	b.hasConfigs(map[string]*string{"mirror.name": new("my-mirror.paused")})
+	b.acceptTopics(nil, nil)
+	code, out, errs := b.tool(t, "--stop", "--topics", ".*", "--mirror", "my-mirror")
+	require.Zero(t, code, errs)
+	require.Equal(t, "Stopped mirroring for 1 topic(s) in mirror my-mirror: [orphan]\n", out)
+}
+
 func TestD40SomeTopicsFail(t *testing.T) {
 	b := newBench(t)
 	b.describes(sampleMirrors)
