@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -44,6 +45,7 @@ type conn struct {
 	cancel   context.CancelCauseFunc // set by run before the reader starts, under mu
 	mu       sync.Mutex
 	stopped  bool
+	pending  atomic.Int32 // requests read and not yet answered
 }
 
 func newConn(s *Server, l *listener, nc net.Conn, host string, id int64) *conn {
@@ -106,12 +108,16 @@ func (c *conn) read(quit <-chan struct{}) error {
 	limits := frameLimits{largest: c.s.cfg.RequestBytesMax, small: c.s.cfg.SmallRequestBytesMax}
 	for {
 		f, err := readFrame(r, limits, c.extendRead)
-		if err != nil {
-			if c.isStopped() {
-				return ErrServerClosed
-			}
+		switch {
+		case err == nil:
+		case c.isStopped():
+			return ErrServerClosed
+		case errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errFrameCut) && c.pending.Load() > 0:
+			continue // not idle: the client waits for an answer
+		default:
 			return fmt.Errorf("read request: %w", err)
 		}
+		c.pending.Add(1)
 		select {
 		case c.queue <- f:
 		case <-quit:
@@ -155,7 +161,9 @@ func (c *conn) cut() {
 
 func (c *conn) answerAll(ctx context.Context) error {
 	for f := range c.queue {
-		if err := c.answerOne(ctx, f); err != nil {
+		err := c.answerOne(ctx, f)
+		c.pending.Add(-1)
+		if err != nil {
 			return err
 		}
 	}

@@ -126,6 +126,10 @@ func (s *Server) Serve(ctx context.Context) error {
 		return ErrServerClosed
 	}
 	listeners := s.listeners
+	if len(listeners) == 0 {
+		s.mu.Unlock()
+		return ErrNoListener
+	}
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {
 		s.wg.Go(func() { errs <- s.accept(ctx, l) })
