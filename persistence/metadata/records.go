@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 
 	"kagami/messages"
 	"kagami/messages/batch"
@@ -232,4 +233,41 @@ func (c *cursor) skip(n int) {
 		return
 	}
 	c.b = c.b[n:]
+}
+
+// ReadChange decodes one whole batch of the metadata log: its records, who asked
+// for them and under which claim. A control batch has none. For tools and audits.
+func ReadChange(b []byte) (Change, error) {
+	h, err := batch.ParseHeader(b)
+	if err == nil {
+		err = batch.CheckCRC(b)
+	}
+	if err != nil || h.IsControl() {
+		return Change{}, err
+	}
+	raw, err := readRecords(h, b)
+	if err != nil {
+		return Change{}, err
+	}
+	var c Change
+	if c.Records, err = decodeRecords(raw); err != nil || len(raw) == 0 {
+		return Change{}, err
+	}
+	for _, hd := range raw[0].headers {
+		switch hd.key {
+		case HeaderClaim:
+			if n, err := strconv.ParseInt(hd.value, 10, 32); err == nil {
+				c.Claim = int32(n)
+			}
+		case HeaderPrincipal:
+			c.Requester.Principal = hd.value
+		case HeaderClientID:
+			c.Requester.ClientID = hd.value
+		case HeaderHost:
+			c.Requester.Host = hd.value
+		case HeaderRequestID:
+			c.Requester.RequestID = hd.value
+		}
+	}
+	return c, nil
 }

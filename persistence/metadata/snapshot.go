@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -92,11 +91,11 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32) error {
 	name := snapshotName(img.Offset()+1, epoch)
 	path := filepath.Join(s.opts.Dir, name)
-	if err := writeSnapshotFile(path, img, epoch, s.opts.Now()); err != nil {
+	if err := writeSnapshotFile(s.opts.FS, path, img, epoch, s.opts.Now()); err != nil {
 		return err
 	}
 	s.log.Info("metadata snapshot written", zap.String("file", name))
-	names, err := listSnapshots(s.opts.Dir)
+	names, err := listSnapshots(s.opts.FS, s.opts.Dir)
 	if err != nil {
 		return err
 	}
@@ -109,39 +108,31 @@ func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32) erro
 	}
 	var errs []error
 	for _, n := range names[snapshotKeep:] {
-		errs = append(errs, os.Remove(filepath.Join(s.opts.Dir, n)))
+		errs = append(errs, s.opts.FS.Remove(filepath.Join(s.opts.Dir, n)))
 	}
 	return errors.Join(errs...)
 }
 
-func writeSnapshotFile(path string, img *Image, epoch int32, nowMillis int64) (err error) {
+func writeSnapshotFile(fsys persistence.FS, path string, img *Image, epoch int32, nowMillis int64) (err error) {
 	tmp := path + ".part"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := fsys.OpenFile(tmp, true)
 	if err != nil {
 		return fmt.Errorf("create snapshot: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(tmp))
+			err = errors.Join(err, fsys.Remove(tmp))
 		}
 	}()
-	w := bufio.NewWriterSize(f, 1<<16)
-	if err := errors.Join(encodeSnapshot(w, img, epoch, nowMillis), w.Flush(), f.Sync(), f.Close()); err != nil {
+	w := bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 1<<16)
+	if err := errors.Join(f.Truncate(0), encodeSnapshot(w, img, epoch, nowMillis), w.Flush(), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write snapshot %s: %w", tmp, err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := fsys.Rename(tmp, path); err != nil {
 		return fmt.Errorf("rename snapshot: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open folder %s: %w", dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync folder %s: %w", dir, err)
+	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("sync snapshot folder: %w", err)
 	}
 	return nil
 }
@@ -199,12 +190,12 @@ func (e *snapshotEncoder) write(b rawBatch) {
 // loadSnapshot returns the image of the newest good snapshot, the empty image
 // if there is none. Damaged ones are logged and passed over.
 func (s *Store) loadSnapshot() (*Image, error) {
-	names, err := listSnapshots(s.opts.Dir)
+	names, err := listSnapshots(s.opts.FS, s.opts.Dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		img, err := readSnapshotFile(filepath.Join(s.opts.Dir, name))
+		img, err := readSnapshotFile(s.opts.FS, filepath.Join(s.opts.Dir, name))
 		switch {
 		case err == nil:
 			return img, nil
@@ -218,12 +209,12 @@ func (s *Store) loadSnapshot() (*Image, error) {
 }
 
 // readSnapshotFile checks and replays one snapshot.
-func readSnapshotFile(path string) (*Image, error) {
+func readSnapshotFile(fsys persistence.FS, path string) (*Image, error) {
 	offset, _, ok := parseSnapshotName(filepath.Base(path))
 	if !ok {
 		return nil, fmt.Errorf("%w: %s is no snapshot name", persistence.ErrCorrupt, path)
 	}
-	b, err := os.ReadFile(path)
+	b, err := fsys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -288,15 +279,15 @@ func parseSnapshotName(name string) (offset int64, epoch int32, ok bool) {
 }
 
 // listSnapshots lists the snapshots of a folder, newest first.
-func listSnapshots(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+func listSnapshots(fsys persistence.FS, dir string) ([]string, error) {
+	entries, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
-		if _, _, ok := parseSnapshotName(e.Name()); ok && e.Type().IsRegular() {
-			names = append(names, e.Name())
+		if _, _, ok := parseSnapshotName(e.Name); ok && !e.Dir {
+			names = append(names, e.Name)
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })

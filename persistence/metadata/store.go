@@ -46,8 +46,10 @@ type Change struct {
 type Options struct {
 	Journal Journal
 	Source  Source
-	Dir     string       // folder of the snapshots: the partition's own folder
-	Now     func() int64 // ms since 1970, for batch timestamps
+	Dir     string // folder of the snapshots: the partition's own folder
+	// FS under Dir; default the machine's.
+	FS  persistence.FS
+	Now func() int64 // ms since 1970, for batch timestamps
 
 	// SnapshotRecords and SnapshotBytes: a snapshot is written once that many
 	// records or bytes were applied since the last one. Zero means the default
@@ -64,6 +66,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.SnapshotBytes == 0 {
 		o.SnapshotBytes = 20 << 20
+	}
+	if o.FS == nil {
+		o.FS = persistence.OSFS{}
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()

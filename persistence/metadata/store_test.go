@@ -251,7 +251,7 @@ func TestStoreSnapshots(t *testing.T) {
 		want = dump(t, s.Image())
 		waitSnapshots(t, s)
 	}
-	names, err := listSnapshots(dir)
+	names, err := listSnapshots(persistence.OSFS{}, dir)
 	if err != nil || len(names) != snapshotKeep {
 		t.Fatalf("snapshots %v, %v", names, err)
 	}
