@@ -38,6 +38,7 @@ type conn struct {
 	id       int64
 	log      *zap.Logger
 	w        *frameWriter
+	requests int64 // decoded so far; only the answering goroutine counts
 
 	queue    chan frame
 	gone     chan struct{} // closed when the client can't be waiting any more
@@ -235,9 +236,16 @@ func (c *conn) decode(ctx context.Context, a *api, f frame) (*request, error) {
 			Principal: anonymous,
 			ClientID:  clientID,
 			Host:      c.host,
-			RequestID: strconv.Itoa(int(c.s.cfg.NodeID)) + "-" + strconv.FormatInt(c.id, 10) + "-" + strconv.FormatInt(int64(f.correlation), 10),
+			RequestID: c.requestID(),
 		},
 	}, nil
+}
+
+// requestID is unique in the cluster's life: node, start of the server,
+// connection, request.
+func (c *conn) requestID() string {
+	c.requests++
+	return fmt.Sprintf("%d-%s-%d-%d", c.s.cfg.NodeID, strconv.FormatInt(c.s.started, 36), c.id, c.requests)
 }
 
 // anonymous is the principal of a client that didn't authenticate.

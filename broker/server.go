@@ -31,6 +31,7 @@ type Server struct {
 	opening  chan struct{}
 	decoding *semaphore.Weighted
 
+	started  int64         // ms since 1970
 	stopping chan struct{} // closed when Close begins
 	connSeq  atomic.Int64
 	wg       sync.WaitGroup // accept loops and connections
@@ -69,6 +70,7 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 		sessions: newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
 		opening:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		decoding: semaphore.NewWeighted(decodeBytesMax),
+		started:  clk.Now().UnixMilli(),
 		stopping: make(chan struct{}),
 		conns:    map[*conn]struct{}{},
 		perIP:    map[string]int{},

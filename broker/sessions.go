@@ -23,9 +23,9 @@ import (
 const (
 	sessionEpochInitial int32 = 0
 	sessionEpochFinal   int32 = -1
-	// sessionPartitionsMax bounds what all sessions together remember, some 100
+	// sessionPartitionsMax bounds what all sessions together remember, some 250
 	// bytes each; a client that doesn't fit gets session id 0 and full fetches.
-	sessionPartitionsMax = 2_000_000
+	sessionPartitionsMax = 500_000
 )
 
 // sessionKey names a partition as the client does: by id from v13 on, else by
