@@ -105,16 +105,18 @@ func (c *Checkpoints) Known(key messages.PartitionKey) bool {
 	return ok
 }
 
-// Forget drops what was read at open and nobody took: partitions that were
-// deleted while this node was down.
-func (c *Checkpoints) Forget() error {
+// Forget drops what was read at open, nobody took and keep doesn't want:
+// partitions that were deleted while this node was down.
+func (c *Checkpoints) Forget(keep func(messages.PartitionKey) bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var b []byte
 	for key := range c.untaken {
-		b = appendCheckpointRecord(b, checkpointDelete, Checkpoint{Key: key})
+		if !keep(key) {
+			b = appendCheckpointRecord(b, checkpointDelete, Checkpoint{Key: key})
+			delete(c.untaken, key)
+		}
 	}
-	clear(c.untaken)
 	if len(b) == 0 {
 		return nil
 	}

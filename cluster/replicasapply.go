@@ -285,7 +285,6 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 	}
 	rs.strays = true
 	onDisk := make(map[messages.TopicPartition]persistence.Info)
-	kept := 0
 	for _, info := range rs.opts.Logs.Infos() {
 		onDisk[info.TopicPartition] = info
 		tp := info.TopicPartition
@@ -296,7 +295,6 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 			continue
 		}
 		if info.Key.CreatedAt > img.Offset() {
-			kept++
 			rs.log.Error("log of a topic that the metadata doesn't know yet: kept", zap.Stringer("log", tp), zap.Stringer("key", info.Key))
 			continue
 		}
@@ -304,6 +302,13 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 		if err := rs.opts.Logs.Delete(ctx, tp); err != nil {
 			rs.log.Error("delete log", zap.Stringer("log", tp), zap.Error(err))
 		}
+	}
+	err := rs.opts.Checkpoints.Forget(func(key messages.PartitionKey) bool {
+		t := img.TopicByID(key.TopicID)
+		return key.TopicID == MetadataTopicID || key.CreatedAt > img.Offset() || t != nil && t.CreatedAt == key.CreatedAt
+	})
+	if err != nil {
+		rs.log.Error("forget checkpoints of topics that are gone", zap.Error(err))
 	}
 	return onDisk
 }
