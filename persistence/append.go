@@ -36,19 +36,46 @@ func (l *segLog) Append(batches []byte, opts AppendOptions) (AppendInfo, error) 
 		return AppendInfo{}, fmt.Errorf("append to %s: %w", l.info.TopicPartition, err)
 	}
 	if info.Batches == 0 {
-		return AppendInfo{FirstOffset: l.End(), LastOffset: l.End() - 1, End: l.End(), MaxTimestamp: noTimestamp, MaxEpoch: -1}, nil
+		return emptyAppend(l.End()), nil
 	}
-	cfg := l.config()
-	runs, err := l.plan(len(batches), cfg)
-	if err != nil {
+	// A gap of 2^31 offsets inside one call makes two of it: nothing else could
+	// be all or nothing there, and a mirror has to get over it.
+	all := l.hs
+	from, n := 0, 0
+	for i, h := range all {
+		if i > n && h.LastOffset()-all[i-1].LastOffset() > math.MaxInt32 {
+			to := from + sizeOf(all[n:i])
+			if err := l.appendParsed(batches[from:to], all[n:i]); err != nil {
+				return AppendInfo{}, err
+			}
+			from, n = to, i
+		}
+	}
+	if err := l.appendParsed(batches[from:], all[n:]); err != nil {
 		return AppendInfo{}, err
+	}
+	return info, nil
+}
+
+func sizeOf(hs []batch.Header) (n int) {
+	for _, h := range hs {
+		n += h.Size()
+	}
+	return n
+}
+
+// appendParsed writes and publishes batches whose headers are hs.
+func (l *segLog) appendParsed(batches []byte, hs []batch.Header) error {
+	cfg := l.config()
+	runs, err := l.plan(hs, len(batches), cfg)
+	if err != nil {
+		return err
 	}
 	if err := l.write(batches, runs, cfg.FlushAlways); err != nil {
-		return AppendInfo{}, err
+		return err
 	}
 	l.touched.Store(true)
-	snaps := l.publish(batches, runs, cfg)
-	for _, s := range snaps {
+	for _, s := range l.publish(batches, hs, runs, cfg) {
 		if err := writeFileAtomic(l.m.fs, l.snapshotName(s.offset), s.data, false); err != nil {
 			l.log().Warn("producer snapshot not written", zap.Int64("offset", s.offset), zap.Error(err))
 		}
@@ -58,11 +85,9 @@ func (l *segLog) Append(batches []byte, opts AppendOptions) (AppendInfo, error) 
 	}
 	l.m.markDirty(l)
 	if cfg.FlushAlways {
-		if err := l.flush(flushData); err != nil {
-			return AppendInfo{}, err
-		}
+		return l.flush(flushData)
 	}
-	return info, nil
+	return nil
 }
 
 func (l *segLog) config() Config {
@@ -117,10 +142,10 @@ func parseBatches(hs []batch.Header, b []byte, end int64, opts AppendOptions) ([
 	return hs, info, nil
 }
 
-// plan splits the batches in l.hs over the active segment and new ones. A new
+// plan splits the batches hs over the active segment and new ones. A new
 // segment is named by the log end, not by its first batch: recovery can then
 // tell a lost segment from a gap in the offsets.
-func (l *segLog) plan(total int, cfg Config) ([]run, error) {
+func (l *segLog) plan(hs []batch.Header, total int, cfg Config) ([]run, error) {
 	l.mu.RLock()
 	seg := l.active()
 	size, firstTs, full := seg.size, seg.firstTs, seg.indexFull(cfg)
@@ -128,16 +153,15 @@ func (l *segLog) plan(total int, cfg Config) ([]run, error) {
 	limit := min(cfg.SegmentBytes, math.MaxInt32)
 	runs := []run{{seg: seg}}
 	end, pos := l.End(), 0
-	for i, h := range l.hs {
+	for i, h := range hs {
 		roll := size > 0 && size+int64(h.Size()) > int64(limit)
 		roll = roll || (i == 0 && size > 0 && total <= limit && size+int64(total) > int64(limit))
 		roll = roll || (i == 0 && size > 0 && full)
 		roll = roll || (size > 0 && firstTs >= 0 && h.MaxTimestamp-firstTs > cfg.SegmentMillis)
 		if h.LastOffset()-runs[len(runs)-1].seg.base > math.MaxInt32 {
 			if h.LastOffset()-end > math.MaxInt32 {
-				// The gap is too wide for a segment that starts at the end. Cut the
-				// call here; everything before must be durable, see jump.
-				return l.jump(i, pos, total, cfg)
+				// too wide a gap for a segment that starts at the end
+				return l.jump(hs, total, cfg)
 			}
 			roll = true
 		}
@@ -161,22 +185,17 @@ func (l *segLog) plan(total int, cfg Config) ([]run, error) {
 	return runs, nil
 }
 
-// jump makes room for a batch more than 2^31 offsets above the end, which no
-// segment that starts at the end can hold: only as the first of a call. All
-// before is flushed, and the recovery point moves over the gap, so that
-// recovery knows that nothing is missing there.
-func (l *segLog) jump(i, pos, total int, cfg Config) ([]run, error) {
-	if i > 0 {
-		return nil, fmt.Errorf("%w: gap of more than %d offsets inside one append", ErrOffsetOutOfRange, math.MaxInt32)
-	}
-	base := l.hs[0].BaseOffset
+// jump makes room for a batch more than 2^31 offsets above the end, the first
+// of hs. All before it is flushed, and the recovery point moves over the gap, so
+// that recovery knows that nothing is missing there.
+func (l *segLog) jump(hs []batch.Header, total int, cfg Config) ([]run, error) {
 	if err := l.flush(flushAll); err != nil {
 		return nil, err
 	}
-	if err := l.rollTo(base); err != nil {
+	if err := l.rollTo(hs[0].BaseOffset); err != nil {
 		return nil, err
 	}
-	return l.plan(total, cfg)
+	return l.plan(hs, total, cfg)
 }
 
 // rollTo starts an empty active segment at base >= End and makes that durable.
@@ -289,7 +308,7 @@ type snapshotBytes struct {
 
 // publish makes the written batches visible. It returns the producer snapshots
 // that belong to the starts of new segments.
-func (l *segLog) publish(b []byte, runs []run, cfg Config) []snapshotBytes {
+func (l *segLog) publish(b []byte, hs []batch.Header, runs []run, cfg Config) []snapshotBytes {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var snaps []snapshotBytes
@@ -301,7 +320,7 @@ func (l *segLog) publish(b []byte, runs []run, cfg Config) []snapshotBytes {
 			l.namesDirty = true
 		}
 		pos := r.from
-		for _, h := range l.hs[r.h0:r.h1] {
+		for _, h := range hs[r.h0:r.h1] {
 			r.seg.add(h, cfg.IndexIntervalBytes)
 			l.epochsDirty = l.epochs.assign(h.LeaderEpoch, h.BaseOffset) || l.epochsDirty
 			for _, t := range l.prod.apply(h, b[pos:pos+h.Size()]) {
@@ -310,7 +329,7 @@ func (l *segLog) publish(b []byte, runs []run, cfg Config) []snapshotBytes {
 			pos += h.Size()
 		}
 	}
-	l.end.Store(l.hs[len(l.hs)-1].LastOffset() + 1)
+	l.end.Store(hs[len(hs)-1].LastOffset() + 1)
 	l.size.Add(int64(len(b)))
 	l.latest.Store(l.epochs.latest())
 	return snaps

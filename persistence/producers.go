@@ -125,10 +125,13 @@ func (s *producerState) stableAfter(last int64) int64 {
 // no marker that ends it can be told from a new producer's.
 func (s *producerState) reset(h batch.Header) []AbortedTxn {
 	var aborted []AbortedTxn
-	for _, t := range s.open {
+	for i, t := range s.open {
+		stable := h.LastOffset() + 1
+		if i+1 < len(s.open) { // as if they ended one after the other: readers stop at a last stable offset
+			stable = s.open[i+1].FirstOffset
+		}
 		aborted = append(aborted, AbortedTxn{
-			ProducerID: t.ProducerID, FirstOffset: t.FirstOffset,
-			LastOffset: h.LastOffset(), LastStableOffset: h.LastOffset() + 1,
+			ProducerID: t.ProducerID, FirstOffset: t.FirstOffset, LastOffset: h.LastOffset(), LastStableOffset: stable,
 		})
 	}
 	s.entries, s.open = nil, nil

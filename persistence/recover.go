@@ -316,7 +316,9 @@ func (r *recovery) loadEpochs(from int64) error {
 		entries, err = decodeEpochs(name, b)
 	}
 	c := epochCache{entries: entries}
-	c.truncateEnd(from)
+	// an entry at the log start may come from batches that are gone
+	c.truncateStart(l.start.Load())
+	c.truncateEnd(max(from, l.start.Load()+1))
 	if err == nil {
 		err = r.checkEpochs(c.entries, from)
 	}
@@ -356,6 +358,9 @@ func (r *recovery) checkEpochs(entries []EpochEntry, from int64) error {
 			return err
 		}
 		inside := i == 0 && e.StartOffset <= l.start.Load()
+		if !ok && inside && len(entries) == 1 {
+			return nil // nothing is left but what the log start remembers
+		}
 		if !ok || h.LeaderEpoch != e.Epoch || (h.BaseOffset < e.StartOffset && !inside) {
 			return bad(e)
 		}

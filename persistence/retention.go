@@ -36,11 +36,16 @@ func (l *segLog) ApplyRetention(ctx context.Context, p RetentionPolicy) (int, er
 	return l.raiseLocked(start)
 }
 
-// expired is the log start that the policy wants: the first offset behind the
-// segments that are too old, or too many bytes back.
+// segmentSummary is what retention wants to know of a segment.
+type segmentSummary struct {
+	base, next, size int64
+	maxTs            int64 // noTimestamp if its records have none
+	firstTs          int64
+}
+
+// expired is the log start that the policy wants.
 func (l *segLog) expired(ctx context.Context, segs []*segment, p RetentionPolicy) (int64, error) {
-	start := l.LogStart()
-	excess := l.SizeBytes() - p.Bytes
+	list := make([]segmentSummary, 0, len(segs))
 	for i, s := range segs {
 		if err := context.Cause(ctx); err != nil {
 			return 0, err
@@ -49,26 +54,39 @@ func (l *segLog) expired(ctx context.Context, segs []*segment, p RetentionPolicy
 		if err != nil {
 			return 0, err
 		}
-		next, last := v.next, i == len(segs)-1
-		if !last {
-			next = segs[i+1].base
+		sum := segmentSummary{base: v.base, next: v.next, size: v.size, maxTs: v.maxTs}
+		if i+1 < len(segs) {
+			sum.next = segs[i+1].base
 		}
-		if next > p.HighWatermark || v.size == 0 && last {
-			break
+		if sum.maxTs < 0 {
+			sum.maxTs = l.fileTime(v)
 		}
-		old := v.maxTs
-		if old < 0 {
-			old = l.fileTime(v)
+		list = append(list, sum)
+		if p.Bytes < 0 && sum.maxTs >= p.NowMillis-p.Millis {
+			break // by time alone nothing behind this one goes
 		}
-		byTime := p.Millis >= 0 && old >= 0 && p.NowMillis-old > p.Millis
-		bySize := p.Bytes >= 0 && !last && excess-v.size >= 0
-		if !byTime && !bySize && v.size > 0 {
-			break
-		}
-		start = next
-		excess -= v.size
 	}
-	return start, nil
+	return expiredStart(list, l.LogStart(), l.End(), p), nil
+}
+
+// expiredStart is the first offset behind the leading segments that are too old
+// or that leave at least p.Bytes behind them. The last one goes by time only.
+func expiredStart(segs []segmentSummary, start, end int64, p RetentionPolicy) int64 {
+	excess := -p.Bytes
+	for _, s := range segs {
+		excess += s.size
+	}
+	for _, s := range segs {
+		last := s.next >= end
+		byTime := p.Millis >= 0 && s.maxTs >= 0 && p.NowMillis-s.maxTs > p.Millis
+		bySize := p.Bytes >= 0 && !last && excess-s.size >= 0
+		if s.next > p.HighWatermark || (s.size == 0 && last) || (s.size > 0 && !byTime && !bySize) {
+			break
+		}
+		start = max(start, s.next)
+		excess -= s.size
+	}
+	return start
 }
 
 // fileTime stands in for records without a timestamp, as in Kafka; -1 if unknown.
