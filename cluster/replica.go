@@ -40,6 +40,7 @@ type Replica struct {
 	leads   atomic.Bool
 
 	gate     atomic.Uint32
+	retained atomic.Int64 // log end at open, or when retention last looked
 	watchers atomic.Pointer[[]*watcher]
 	watchMu  sync.Mutex // held to change watchers
 
@@ -84,6 +85,7 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
 	}
 	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, journal: j, zl: o.Logger}
+	r.retained.Store(j.state.LogEnd)
 	if o.Admit {
 		r.gate.Store(gateAdmit)
 	}
@@ -280,6 +282,7 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 	n, err := r.log.ApplyRetention(ctx, p)
 	r.journal.settle()
 	r.publishLocked()
+	r.retained.Store(r.end.Load())
 	r.mu.Unlock()
 	if n > 0 {
 		r.notify()

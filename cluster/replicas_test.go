@@ -378,6 +378,15 @@ func TestReplicasRetention(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, int64(3), w.get("old", 0).State().LogStart)
 		require.Zero(t, w.get("kept", 0).State().LogStart)
+
+		// Idle since the start: looked at once in a while.
+		_, err := w.get("old", 0).AppendClient(t.Context(), records(0, 3, 0), anyEpoch)
+		require.NoError(t, err)
+		w.stop()
+		w.start()
+		time.Sleep(idleRounds*time.Hour + time.Second)
+		synctest.Wait()
+		require.Equal(t, int64(6), w.get("old", 0).State().LogStart)
 		w.stop()
 	})
 }

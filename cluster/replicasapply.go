@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -311,59 +310,4 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 		rs.log.Error("forget checkpoints of topics that are gone", zap.Error(err))
 	}
 	return onDisk
-}
-
-// retain applies retention to every log again and again, and tries failed
-// partitions once more.
-func (rs *Replicas) retain(ctx context.Context) {
-	for rs.opts.Clock.Sleep(ctx, rs.opts.RetentionInterval) == nil {
-		rs.retry()
-		rs.RetainNow(ctx)
-	}
-}
-
-func (rs *Replicas) retry() {
-	again := make(map[string]struct{})
-	for _, t := range rs.all() {
-		if t.failed != nil {
-			again[t.topic.Name] = struct{}{}
-		}
-	}
-	if len(again) == 0 {
-		return
-	}
-	rs.work.Lock()
-	defer rs.work.Unlock()
-	if rs.closed {
-		return
-	}
-	maps.Copy(rs.todo, again)
-	rs.target = rs.newest
-	rs.pokeLocked()
-}
-
-// RetainNow is one round of retention over all logs; it returns how many
-// segments went. A failing log is logged and passed over.
-func (rs *Replicas) RetainNow(ctx context.Context) (deleted int) {
-	for _, t := range rs.all() {
-		if !t.settings.retains() {
-			continue
-		}
-		for _, r := range t.replicas {
-			if ctx.Err() != nil {
-				return deleted
-			}
-			if r == nil || r.log.SizeBytes() == 0 || t.settings.retentionMillis < 0 && r.log.SizeBytes() <= t.settings.retentionBytes {
-				continue
-			}
-			n, err := r.ApplyRetention(ctx, persistence.RetentionPolicy{
-				NowMillis: rs.opts.Clock.Now().UnixMilli(), Millis: t.settings.retentionMillis, Bytes: t.settings.retentionBytes,
-			})
-			deleted += n
-			if err != nil && !errors.Is(err, ErrClosed) {
-				rs.log.Warn("apply retention", zap.Stringer("log", r.tp), zap.Error(err))
-			}
-		}
-	}
-	return deleted
 }

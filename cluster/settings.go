@@ -21,6 +21,11 @@ func (s topicSettings) retains() bool {
 	return s.deletes && (s.retentionMillis >= 0 || s.retentionBytes >= 0)
 }
 
+// mayExpire spares logs from being looked at that can't have anything to delete.
+func (s topicSettings) mayExpire(sizeBytes int64) bool {
+	return sizeBytes > 0 && (s.retentionMillis >= 0 || sizeBytes > s.retentionBytes)
+}
+
 // producerExpiry is the node config that bounds producer state, in ms.
 const producerExpiry = "producer.id.expiration.ms"
 
