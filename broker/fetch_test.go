@@ -204,7 +204,11 @@ func setEmpty(b []byte, delta int32) {
 func TestC26FirstBatchAlwaysWhole(t *testing.T) {
 	for _, disk := range []bool{false, true} {
 		t.Run(fmt.Sprintf("disk=%v", disk), func(t *testing.T) {
-			w := newWorld(t, func(w *world, _ *Config) { w.onDisk = disk })
+			w := newWorld(t, func(w *world, c *Config) {
+				if disk {
+					onDisk(w, c)
+				}
+			})
 			w.topic("t", 2, nil)
 			big := made(0, 0, string(make([]byte, 3_000_000)))
 			w.part("t", 0).mirror(t, big, made(1, 0, "small"))
@@ -230,7 +234,8 @@ func TestFetchRefusals(t *testing.T) {
 	w.deny = func(_ messages.Requester, op Operation, on Resource) bool { return op == OpRead && on.Name == "denied" }
 	p := w.part("t", 0)
 	p.mirror(t, made(10, 2, "a"))
-	p.change(func(s *persistence.ReplicaState) { s.LogStart, s.LeaderEpoch = 10, 5 })
+	require.NoError(t, p.RaiseLogStart(t.Context(), 10))
+	p.change(func(s *persistence.ReplicaState) { s.LeaderEpoch = 5 })
 	c := w.dial()
 	for _, row := range []struct {
 		name    string

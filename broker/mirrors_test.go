@@ -254,3 +254,22 @@ func kerrCode(t *testing.T, resp kmsg.Response) int16 {
 	require.Greater(t, len(b), 5)
 	return int16(b[4])<<8 | int16(b[5])
 }
+
+// TestMirrorRequestsWithClient: kgo finds the KIP's keys among the advertised ones.
+func TestMirrorRequestsWithClient(t *testing.T) {
+	w := newWorld(t)
+	cl := w.client()
+	create := wire.NewPtrCreateClusterMirrorRequest()
+	create.MirrorName = "m"
+	create.Config = []wire.CreateClusterMirrorRequestClusterMirrorConfig{{Name: "bootstrap.servers", Value: new("h:1")}}
+	resp, err := cl.Request(t.Context(), create)
+	require.NoError(t, err)
+	require.Zero(t, resp.(*wire.CreateClusterMirrorResponse).ErrorCode)
+	resp, err = cl.Request(t.Context(), wire.NewPtrListClusterMirrorsRequest())
+	require.NoError(t, err)
+	require.Equal(t, "m", resp.(*wire.ListClusterMirrorsResponse).Mirrors[0].MirrorName)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NotEmpty(t, w.who.RequestID)
+	require.Equal(t, []string{"User:ANONYMOUS", "kgo", "127.0.0.1"}, []string{w.who.Principal, w.who.ClientID, w.who.Host})
+}

@@ -19,22 +19,24 @@ import (
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/wire"
+	"kagami/persistence"
 	"kagami/persistence/metadata"
 )
 
 // world is all of a node but the server: an image, a controller that changes it,
 // partitions with fake logs, and mirrors by script.
 type world struct {
-	t      testing.TB
-	onDisk bool
-	srv    *Server
-	addr   string
+	t    testing.TB
+	disk *persistence.Manager // nil: logs in memory
+	srv  *Server
+	addr string
 
 	mu         sync.Mutex
 	img        *metadata.Image
 	parts      map[messages.TopicPartition]*fakePartition
 	nextPID    int64
 	commands   []messages.Command
+	who        messages.Requester // of the last command
 	states     map[messages.TopicPartition]messages.State
 	described  []MirrorPartition
 	startErrs  map[string]error
@@ -46,7 +48,13 @@ type world struct {
 
 type worldOption func(*world, *Config)
 
-func onDisk(w *world, _ *Config) { w.onDisk = true }
+// onDisk keeps the logs as segments in a folder of their own.
+func onDisk(w *world, _ *Config) {
+	var err error
+	w.disk, err = persistence.Open(w.t.Context(), w.t.TempDir(), persistence.Options{})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, w.disk.Close()) })
+}
 
 // newWorld starts a server of node 1 on a free port.
 func newWorld(tb testing.TB, opts ...worldOption) *world {
@@ -130,13 +138,28 @@ func (w *world) topicLocked(name string, id messages.TopicID, partitions int32, 
 	records := []metadata.Record{t}
 	for n := range partitions {
 		records = append(records, metadata.PartitionRecord(id, n, metadata.Partition{Leader: 1, Replicas: []messages.NodeID{1}, ISR: []messages.NodeID{1}}))
-		w.parts[messages.TopicPartition{Topic: name, Partition: n}] = newFakePartition(w.t, w.onDisk)
+		w.parts[messages.TopicPartition{Topic: name, Partition: n}] = w.newPartition(name, n)
 	}
 	for k, v := range configs {
 		records = append(records, metadata.ConfigRecord(messages.ResourceTopic, name, k, &v))
 	}
 	w.applyLocked(records...)
 	return w.img.Topic(name)
+}
+
+// newPartition opens a log: segments on disk, or the memory twin.
+func (w *world) newPartition(topic string, n int32) *fakePartition {
+	tp := messages.TopicPartition{Topic: topic, Partition: n}
+	info := persistence.Info{TopicPartition: tp, Key: messages.PartitionKey{TopicID: messages.NewTopicID(), Partition: n}}
+	if w.disk == nil {
+		return newFakePartition(persistence.NewMemoryLog(info, persistence.Config{}))
+	}
+	if w.parts[tp] != nil { // deleted and created again
+		require.NoError(w.t, w.disk.Delete(w.t.Context(), tp))
+	}
+	log, err := w.disk.Create(w.t.Context(), info, persistence.Config{})
+	require.NoError(w.t, err)
+	return newFakePartition(log)
 }
 
 func (w *world) mirrorOf(name string, configs map[string]string) {
@@ -196,9 +219,10 @@ func (w *world) Allowed(who messages.Requester, op Operation, on Resource) bool 
 	return w.deny == nil || !w.deny(who, op, on)
 }
 
-func (w *world) Submit(_ context.Context, _ messages.Requester, cmd messages.Command) messages.Outcome {
+func (w *world) Submit(_ context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.who = who
 	w.commands = append(w.commands, cmd)
 	var out messages.Outcome
 	switch c := cmd.(type) {
@@ -286,7 +310,7 @@ func (w *world) growLocked(c messages.PartitionCount) error {
 	}
 	for n := int32(len(t.Partitions)); n < c.Count; n++ {
 		w.applyLocked(metadata.PartitionRecord(t.ID, n, metadata.Partition{Leader: 1, Replicas: []messages.NodeID{1}, ISR: []messages.NodeID{1}}))
-		w.parts[messages.TopicPartition{Topic: c.Topic, Partition: n}] = newFakePartition(w.t, w.onDisk)
+		w.parts[messages.TopicPartition{Topic: c.Topic, Partition: n}] = w.newPartition(c.Topic, n)
 	}
 	return nil
 }
