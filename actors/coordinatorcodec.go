@@ -307,7 +307,6 @@ const (
 	kafkaCoordinatorLoading   int16 = 14
 	kafkaCoordinatorMissing   int16 = 15
 	kafkaNotCoordinator       int16 = 16
-	kafkaNotController        int16 = 41
 	kafkaInvalidRequest       int16 = 42
 	kafkaStorage              int16 = 56
 	kafkaFencedLeaderEpoch    int16 = 74
