@@ -98,7 +98,7 @@ func newTopic(name string) messages.CreateTopics {
 
 var alice = messages.Requester{Principal: "User:alice", RequestID: "r"}
 
-func TestControllerGroupsCommands(t *testing.T) {
+func TestControllerTakesManyCommands(t *testing.T) {
 	s := &memoryStore{img: metadata.EmptyImage()}
 	claims := make(chan int32, 4)
 	c := startController(t, s, func(o *ControllerOptions) {
@@ -130,9 +130,40 @@ func TestControllerGroupsCommands(t *testing.T) {
 	if len(s.img.Topics()) != n/2 || len(s.who) != n/2+1 || s.who[1] != alice {
 		t.Fatalf("%d topics, %d changes", len(s.img.Topics()), len(s.who))
 	}
-	if s.appends > n/2 {
-		t.Fatalf("%d appends", s.appends)
-	}
+}
+
+func TestControllerGroupsCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &memoryStore{img: metadata.EmptyImage()}
+		c := startController(t, s, nil)
+		if err := c.WaitClaimed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		block := make(chan struct{})
+		s.mu.Lock()
+		s.block = block
+		s.mu.Unlock()
+		const n = 10
+		outs := make(chan messages.Outcome, n)
+		for i := range n {
+			go func() { outs <- c.Submit(t.Context(), alice, newTopic(fmt.Sprint(i/2))) }()
+		}
+		synctest.Wait() // one is being written, the others wait
+		close(block)
+		exists := 0
+		for range n {
+			out := <-outs
+			if out.Err != nil {
+				t.Fatal(out.Err)
+			}
+			if errors.Is(out.Items[0].Err, messages.ErrTopicExists) {
+				exists++
+			}
+		}
+		if s.appends != 3 || exists != n/2 || len(s.who) != 1+n/2 { // the claim, the first, the rest together
+			t.Fatalf("%d appends, %d refused, %d changes", s.appends, exists, len(s.who))
+		}
+	})
 }
 
 func TestControllerClaimsAgainAfterAnUnknownAppend(t *testing.T) {

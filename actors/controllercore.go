@@ -29,6 +29,11 @@ type decision struct {
 	outcome messages.Outcome
 }
 
+// commandRecordsMax bounds a command: its records are one batch of the metadata
+// log, and a batch must fit a message of the bus (20 MiB; a partition with three
+// replicas takes 90 bytes).
+const commandRecordsMax = 200_000
+
 // refuse is the decision that refuses the whole command.
 func refuse(err error) decision { return decision{outcome: messages.Outcome{Err: err}} }
 
@@ -65,6 +70,9 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.fail(p.registerNode(c))
 	default:
 		return refuse(invariant.Violated("controller got command %T", cmd))
+	}
+	if len(p.records) > commandRecordsMax {
+		p.fail(fmt.Errorf("%w: the request makes %d changes at once, at most %d are possible: split it", messages.ErrInvalidRequest, len(p.records), commandRecordsMax))
 	}
 	if p.err != nil {
 		return refuse(p.err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,8 +28,8 @@ type controllerNode struct {
 }
 
 func (n *controllerNode) shut() {
-	for i := len(n.close) - 1; i >= 0; i-- {
-		n.close[i]()
+	for _, f := range slices.Backward(n.close) {
+		f()
 	}
 }
 

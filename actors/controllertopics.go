@@ -12,8 +12,7 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// partitionsMax bounds a topic: one request is one batch of the metadata log,
-// which must fit a message of the bus.
+// partitionsMax bounds a topic; see commandRecordsMax.
 const partitionsMax = 100_000
 
 func (p *plan) createTopics(c messages.CreateTopics) {

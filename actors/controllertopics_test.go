@@ -2,6 +2,7 @@ package actors
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/persistence/metadata"
 )
 
 func TestCreateTopics(t *testing.T) {
@@ -82,6 +84,39 @@ func TestCreateTopicsTogether(t *testing.T) {
 	}
 	out := w.do(messages.CreateTopics{Topics: []messages.NewTopic{ask("a.b", 1), ask("a.b", 2), ask("a_b", 3), ask("c", 1), ask("d", 4)}})
 	wantItems(t, out, nil, messages.ErrTopicExists, messages.ErrInvalidTopic, messages.ErrTopicExists, nil)
+}
+
+func TestCommandsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	var cmd messages.CreateTopics
+	for _, name := range []string{"a", "b", "c"} {
+		cmd.Topics = append(cmd.Topics, messages.NewTopic{Name: name, Partitions: 70_000, ReplicationFactor: 1})
+	}
+	if out := w.do(cmd); !errors.Is(out.Err, messages.ErrInvalidRequest) || len(w.img.Topics()) != 0 {
+		t.Fatalf("%v", out.Err)
+	}
+}
+
+func BenchmarkControllerStartTopics(b *testing.B) {
+	img, err := metadata.EmptyImage().Apply(0, append(claimRecords(metadata.EmptyImage(), 1, "c"),
+		metadata.ConfigRecord(messages.ResourceClusterMirror, "m", "bootstrap.servers", new("h:1"))))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var cmd messages.Command
+	topics := make([]messages.MirrorTopic, 1000)
+	for i := range topics {
+		topics[i] = messages.MirrorTopic{Name: fmt.Sprintf("topic.%04d", i), NumPartitions: 100}
+	}
+	cmd = messages.StartMirrorTopics{Mirror: "m", Topics: topics}
+	env := controllerEnv{node: 1, live: []messages.NodeID{1, 2, 3}, newID: messages.NewTopicID}
+	b.ReportAllocs()
+	for b.Loop() {
+		d := decide(img.New, cmd, env)
+		if _, err := img.New.Apply(10, d.records); err != nil || d.outcome.Err != nil || len(d.records) != 102_000 {
+			b.Fatal(err, d.outcome.Err, len(d.records))
+		}
+	}
 }
 
 func TestDeleteTopics(t *testing.T) {
