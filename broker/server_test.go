@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -118,21 +119,49 @@ func TestConnectionLimits(t *testing.T) {
 	w.dial().call(sample(w, keyAPIVersions, 3, 0))
 }
 
+// TestIdleConnectionIsClosed: in virtual time. A long poll isn't idleness.
 func TestIdleConnectionIsClosed(t *testing.T) {
-	w := newWorld(t, func(_ *world, c *Config) { c.IdleTimeout = 50 * time.Millisecond })
-	c := w.dial()
-	c.call(sample(w, keyAPIVersions, 3, 0))
-	c.requireClosed()
-	w.topic("t", 1, nil)
-	waiting := w.dial()
+	const idle, poll = 10 * time.Minute, 12 * time.Minute
+	for _, row := range []struct {
+		name string
+		send []byte
+		want time.Duration
+	}{
+		{"silent from the start", nil, idle},
+		{"half a frame", []byte{0, 0, 0, 20, 0, 3}, idle},
+		{"after a long poll", longPoll(poll), poll + idle},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := bareServer(t, zap.NewNop())
+				s.cfg.IdleTimeout, s.cfg.FetchWaitMax = idle, time.Hour
+				s.deps.Images.(*world).topic("t", 1, nil)
+				client, server := net.Pipe()
+				done := make(chan struct{})
+				start := time.Now()
+				go func() {
+					defer close(done)
+					newConn(s, &listener{}, server, "test", 1).run(t.Context())
+				}()
+				_, err := client.Write(row.send)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, client)
+				require.NoError(t, err)
+				<-done
+				// The reader's deadline runs from its last look, so a poll may add up to
+				// one idle time.
+				require.GreaterOrEqual(t, time.Since(start), row.want-idle/2)
+				require.LessOrEqual(t, time.Since(start), row.want)
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+func longPoll(wait time.Duration) []byte {
 	req := fetchRequest(11, fetchPart{"t", messages.TopicID{}, 0, 0})
-	req.MaxWaitMillis, req.MinBytes = 400, 1
-	onlyPart(t, waiting.call(req)) // a long poll isn't idleness
-	waiting.requireClosed()
-	half := w.dial()
-	_, err := half.Write([]byte{0, 0, 0, 20, 0, 3})
-	require.NoError(t, err)
-	half.requireClosed()
+	req.MaxWaitMillis, req.MinBytes = int32(wait.Milliseconds()), 1
+	return encodeRequest(req, 1, "poll")
 }
 
 // TestCloseIsGraceful: a long poll is answered with what there is, requests that
