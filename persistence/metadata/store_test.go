@@ -330,3 +330,39 @@ func BenchmarkStoreChangeTopic(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSnapshot writes and loads the snapshot of 1,000 topics with 100
+// partitions each.
+func BenchmarkSnapshot(b *testing.B) {
+	img := EmptyImage()
+	for n := range 1000 {
+		id := messages.TopicID{byte(n), byte(n >> 8)}
+		records := topicRecords(fmt.Sprintf("topic-%04d", n), 0, 100)
+		records[0].(*wire.TopicRecord).TopicID = id
+		for _, p := range records[1:] {
+			p.(*wire.PartitionRecord).TopicID = id
+		}
+		d, err := img.Apply(img.Offset()+1, records)
+		if err != nil {
+			b.Fatal(err)
+		}
+		img = d.New
+	}
+	path := filepath.Join(b.TempDir(), snapshotName(img.Offset()+1, 1))
+	b.Run("write", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := writeSnapshotFile(persistence.OSFS{}, path, img, 1, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("load", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if got, err := readSnapshotFile(persistence.OSFS{}, path); err != nil || len(got.Topics()) != 1000 {
+				b.Fatal(err)
+			}
+		}
+	})
+}
