@@ -37,6 +37,7 @@ const (
 	keeperDelayMax    = 5 * time.Second
 	keeperTimeout     = 10 * time.Second // of one request: above the coordinator's own
 	keeperBumpTimeout = 15 * time.Second
+	keeperBumpGather  = 5 * time.Millisecond
 )
 
 // Messages to the keeper. dead tells it that nobody waits any more.
@@ -76,7 +77,8 @@ type (
 		errs []error
 		err  error
 	}
-	keeperAgain struct {
+	keeperBumpNow struct{}
+	keeperAgain   struct {
 		mirror string
 		write  bool
 	}
@@ -123,6 +125,9 @@ func (k *keeper) Receive(c actor.Context) {
 		k.nextRead(c, m.mirror)
 	case keeperBump:
 		k.bumps = append(k.bumps, m)
+		k.gatherBumps(c)
+	case keeperBumpNow:
+		k.bumping = false
 		k.nextBump(c)
 	case keeperWritten:
 		k.written(c, m)
@@ -137,7 +142,7 @@ func (k *keeper) Receive(c actor.Context) {
 			}
 			b.reply <- err
 		}
-		k.nextBump(c)
+		k.gatherBumps(c)
 	case keeperAgain:
 		if m.write {
 			k.queue(m.mirror).writing = false
@@ -372,6 +377,17 @@ func (k *keeper) hasRead(c actor.Context, m keeperHasRead) {
 }
 
 var errNoBumpAnswer = errors.New("the controller left partitions out of its answer")
+
+// gatherBumps waits a little for more: every request makes a new image, and an
+// image with one partition costs as much as one with a thousand.
+func (k *keeper) gatherBumps(c actor.Context) {
+	if k.bumping || len(k.bumps) == 0 {
+		return
+	}
+	k.bumping = true
+	root, self := c.ActorSystem().Root, c.Self()
+	k.clock.AfterFunc(keeperBumpGather, func() { root.Send(self, keeperBumpNow{}) })
+}
 
 func (k *keeper) nextBump(c actor.Context) {
 	if k.bumping || len(k.bumps) == 0 {
