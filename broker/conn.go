@@ -59,7 +59,7 @@ func newConn(s *Server, l *listener, nc net.Conn, host string, id int64) *conn {
 		queue: make(chan frame, requestsAhead),
 		gone:  make(chan struct{}),
 	}
-	c.w = newFrameWriter(nc, !s.cfg.NoSendfile, func() {
+	c.w = newFrameWriter(nc, !s.cfg.NoSendfile, &s.copies, func() {
 		_ = nc.SetWriteDeadline(s.clock.Now().Add(s.cfg.WriteTimeout))
 	})
 	return c

@@ -101,6 +101,18 @@ func TestProduceRefusals(t *testing.T) {
 	}
 }
 
+// TestC26LargeBatchByTopicLimit: where max.message.bytes allows it, 17 MB go in
+// and come out.
+func TestC26LargeBatchByTopicLimit(t *testing.T) {
+	w := newWorld(t, onDisk)
+	w.topic("t", 1, map[string]string{"max.message.bytes": "20000000"})
+	c := w.dial()
+	b := oneBatch(string(make([]byte, 17_000_000)))
+	require.Zero(t, produceOne(t, c, produceRequest(9, -1, "t", messages.TopicID{}, 0, b)).ErrorCode)
+	got := onlyPart(t, c.call(fetchRequest(12, fetchPart{"t", messages.TopicID{}, 0, 0}))).RecordBatches
+	require.Equal(t, b, got)
+}
+
 func TestProduceTransactionalIDIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.topic("t", 1, nil)

@@ -30,6 +30,7 @@ type Server struct {
 	// weight per byte of big requests that are being decoded: both bound memory.
 	opening  chan struct{}
 	decoding *semaphore.Weighted
+	copies   sync.Pool // see frameWriter
 
 	started  int64         // ms since 1970
 	stopping chan struct{} // closed when Close begins

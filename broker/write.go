@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	writeBufferKeep = 256 << 10 // a bigger encode buffer is dropped after its frame
+	writeBufferKeep = 32 << 10 // a bigger encode buffer is dropped after its frame
 	copyBufferSize  = 128 << 10
 	sendfileStep    = 1 << 20 // bytes per sendfile call, between which the deadline moves
 )
@@ -23,11 +24,11 @@ type frameWriter struct {
 	tcp    *net.TCPConn // not nil when file ranges may go by sendfile
 	extend func()       // moves the write deadline
 	buf    []byte
-	copy   []byte
+	copies *sync.Pool // of *[]byte, copyBufferSize each: file ranges on their way to connections without sendfile
 }
 
-func newFrameWriter(nc net.Conn, sendfile bool, extend func()) *frameWriter {
-	w := &frameWriter{nc: nc, extend: extend}
+func newFrameWriter(nc net.Conn, sendfile bool, copies *sync.Pool, extend func()) *frameWriter {
+	w := &frameWriter{nc: nc, copies: copies, extend: extend}
 	if sendfile && haveSendfile {
 		w.tcp, _ = nc.(*net.TCPConn)
 	}
@@ -108,11 +109,14 @@ func (w *frameWriter) writeFile(c *persistence.Chunk) error {
 	if w.tcp != nil {
 		return w.sendfile(c)
 	}
-	if w.copy == nil {
-		w.copy = make([]byte, copyBufferSize)
+	buf, ok := w.copies.Get().(*[]byte)
+	if !ok {
+		fresh := make([]byte, copyBufferSize)
+		buf = &fresh
 	}
+	defer w.copies.Put(buf)
 	for pos, end := c.Pos, c.Pos+int64(c.Len); pos < end; {
-		part := w.copy[:min(int64(len(w.copy)), end-pos)]
+		part := (*buf)[:min(copyBufferSize, end-pos)]
 		if n, err := c.File.ReadAt(part, pos); n < len(part) {
 			return fmt.Errorf("read %s at %d: %w", c.File.Name(), pos, orShort(err))
 		}
