@@ -40,6 +40,10 @@ func (b *Bus) Serve(subject string, h func(ctx context.Context, payload []byte) 
 	if s.sub, err = b.conn.Subscribe(subject, s.receive); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, err)
 	}
+	// What waits for a slot: as many messages as nats.go holds, and some large ones.
+	if err := s.sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, 8*b.opts.MessageBytesMax); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", subject, err)
+	}
 	s.sub.SetClosedHandler(func(string) { s.end() })
 	// The server must know of the subscription before anybody is told that it is
 	// there, or the first request would find no responder.

@@ -148,6 +148,15 @@ func (l *fakeLog) End() int64           { l.mu.Lock(); defer l.mu.Unlock(); retu
 func (l *fakeLog) RecoveryPoint() int64 { l.mu.Lock(); defer l.mu.Unlock(); return l.synced }
 func (l *fakeLog) SizeBytes() int64     { l.mu.Lock(); defer l.mu.Unlock(); return int64(l.appended) }
 
+func (l *fakeLog) LatestEpoch() int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.batches) == 0 {
+		return messages.NoEpoch
+	}
+	return l.batches[len(l.batches)-1].h.LeaderEpoch
+}
+
 func (l *fakeLog) SetConfig(c persistence.Config) {
 	if l.onConfig != nil {
 		l.onConfig(c)

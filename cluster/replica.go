@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -115,7 +116,8 @@ func (r *Replica) State() persistence.ReplicaState {
 			End:         r.end.Load(),
 		}
 		if v&1 == 1 || r.version.Load() != v {
-			continue // a writer is between a few stores; it never waits there
+			runtime.Gosched() // a writer is between a few stores; it never waits there
+			continue
 		}
 		s.HighWatermark = s.End
 		s.ReadOnly = r.gate.Load() != gateAdmit || s.Mode != messages.ModeWritable

@@ -188,6 +188,24 @@ func TestReplicaAppendMirror(t *testing.T) {
 	require.ErrorIs(t, err, messages.ErrReadOnlyTopic)
 }
 
+// Epochs in a log never go back: a partition that was mirrored up to epoch 5 and
+// is led under less takes nothing of ours.
+func TestReplicaEpochsNeverGoBack(t *testing.T) {
+	g := newRig(t)
+	_, err := g.log.Append(records(0, 1, 6), persistence.AppendOptions{})
+	require.NoError(t, err)
+	g.kill()
+	g.open()
+	require.NoError(t, g.r.Claim(t.Context(), 5))
+	_, err = g.r.AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
+	require.ErrorIs(t, err, messages.ErrFencedLeaderEpoch)
+	_, err = g.r.AppendInternal(t.Context(), records(0, 1, 0))
+	require.ErrorIs(t, err, messages.ErrFencedLeaderEpoch)
+	require.NoError(t, g.r.Claim(t.Context(), 7))
+	_, err = g.r.AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
+	require.NoError(t, err)
+}
+
 // A worker that was forgotten comes back after the partition was cut and filled
 // up again to the very offset that it had fetched at.
 func TestReplicaFencesForgottenWorkers(t *testing.T) {

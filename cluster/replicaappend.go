@@ -43,6 +43,9 @@ func (r *Replica) appendClientLocked(ctx context.Context, batches []byte, opts p
 	if r.gate.Load() != gateAdmit || s.Mode != messages.ModeWritable {
 		return persistence.AppendInfo{}, fmt.Errorf("append to %s, which is read-only (%s): %w", r.tp, s.Mode, messages.ErrReadOnlyTopic)
 	}
+	if err := r.epochGrows(s); err != nil {
+		return persistence.AppendInfo{}, err
+	}
 	end := s.LogEnd
 	count := 0
 	err := eachBatch(batches, func(h batch.Header, b []byte) error {
@@ -153,6 +156,9 @@ func (r *Replica) appendInternalLocked(ctx context.Context, batches []byte) (per
 	if err := r.ledHere(s); err != nil {
 		return persistence.AppendInfo{}, err
 	}
+	if err := r.epochGrows(s); err != nil {
+		return persistence.AppendInfo{}, err
+	}
 	end := s.LogEnd
 	err := eachBatch(batches, func(h batch.Header, b []byte) error {
 		batch.SetOffsetAndEpoch(b, end, s.Epoch)
@@ -175,6 +181,15 @@ func (r *Replica) appendLocked(ctx context.Context, op Operation) (persistence.A
 func (r *Replica) ledHere(s JournalState) error {
 	if r.closed || !r.claimed || s.Node != r.node {
 		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
+	}
+	return nil
+}
+
+// epochGrows refuses to stamp an epoch below the newest in the log: epochs in a
+// log never go back, and a stop bumps before it appends anything of ours.
+func (r *Replica) epochGrows(s JournalState) error {
+	if newest := r.log.LatestEpoch(); newest > s.Epoch {
+		return fmt.Errorf("append to %s under epoch %d, the log's newest is %d: %w", r.tp, s.Epoch, newest, messages.ErrFencedLeaderEpoch)
 	}
 	return nil
 }

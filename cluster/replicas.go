@@ -91,6 +91,9 @@ type Replicas struct {
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 	strays  bool // logs without a topic have been looked for; worker only
+
+	diskMu sync.Mutex
+	disk   map[messages.TopicPartition]persistence.Info // found at start, not yet opened or deleted
 }
 
 // topicReplicas is one topic's replicas. It is replaced, never changed, but for

@@ -276,6 +276,29 @@ func TestReplicasKeepLogsThatTheMetadataLost(t *testing.T) {
 	w.img = before // an older copy of the metadata folder was put back
 	w.start()
 	require.Len(t, w.store.Infos(), 2)
+	w.apply(topicRecords("x", 3, 1)...) // moves the log on
+	w.apply(topicRecords("b", 4, 1)...)
+	require.Equal(t, w.img.Topic("b").Key(0), w.store.infos[messages.TopicPartition{Topic: "b"}].Key, "another b takes the place")
+}
+
+func TestReplicasDeleteWhatNeverOpened(t *testing.T) {
+	w := newWorld(t)
+	w.apply(topicRecords("a", 1, 1)...)
+	_, err := w.get("a", 0).AppendClient(t.Context(), records(0, 3, 0), anyEpoch)
+	require.NoError(t, err)
+	w.stop()
+	tp := messages.TopicPartition{Topic: "a"}
+	w.store.fail[tp] = persistence.ErrStorage
+	w.start()
+	_, err = w.rs.Get(tp)
+	require.ErrorIs(t, err, messages.ErrStorage)
+	w.apply(removeTopic(w.img.Topic("a").ID))
+	require.Empty(t, w.store.Infos())
+	w.store.mu.Lock()
+	clear(w.store.fail)
+	w.store.mu.Unlock()
+	w.apply(topicRecords("a", 1, 1)...)
+	require.Zero(t, w.get("a", 0).State().End)
 }
 
 // TestC33GateClosesWithTheImage: client writes end when mirror.name appears,

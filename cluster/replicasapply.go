@@ -74,7 +74,7 @@ type task struct {
 
 func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[string]struct{}, broker bool) {
 	began := rs.opts.Clock.Now()
-	onDisk := rs.findStrays(ctx, img)
+	rs.findStrays(ctx, img)
 	rs.remove(ctx, img, topics)
 	if broker {
 		for _, t := range rs.all() {
@@ -97,7 +97,7 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 	}
 	rs.parallel(len(tasks), func(i int) {
 		if ctx.Err() == nil {
-			rs.reconcile(ctx, tasks[i], onDisk)
+			rs.reconcile(ctx, tasks[i])
 		}
 	})
 	rs.publish(next, tasks)
@@ -149,7 +149,7 @@ func (rs *Replicas) publish(next map[string]*topicReplicas, tasks []*task) {
 }
 
 // reconcile makes one replica what the image wants it to be.
-func (rs *Replicas) reconcile(ctx context.Context, k *task, onDisk map[messages.TopicPartition]persistence.Info) {
+func (rs *Replicas) reconcile(ctx context.Context, k *task) {
 	want := k.topic.Partitions[k.p]
 	r := k.next.replicas[k.p]
 	if r == nil {
@@ -157,7 +157,7 @@ func (rs *Replicas) reconcile(ctx context.Context, k *task, onDisk map[messages.
 			return
 		}
 		var err error
-		if r, err = rs.open(ctx, k, onDisk); err != nil {
+		if r, err = rs.open(ctx, k); err != nil {
 			k.next.failed[k.p] = err
 			rs.log.Error("open replica", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
 			return
@@ -205,13 +205,10 @@ func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partitio
 
 // open opens or creates the log of a partition. A log of an earlier life (same
 // name, other id or creation) is what a crash kept from being deleted.
-func (rs *Replicas) open(ctx context.Context, k *task, onDisk map[messages.TopicPartition]persistence.Info) (*Replica, error) {
+func (rs *Replicas) open(ctx context.Context, k *task) (*Replica, error) {
 	info := persistence.Info{TopicPartition: messages.TopicPartition{Topic: k.topic.Name, Partition: k.p}, Key: k.topic.Key(k.p)}
-	if old, ok := onDisk[info.TopicPartition]; ok && rs.otherLife(old.Key, info.Key) {
-		rs.log.Warn("delete a log of an earlier life of its topic", zap.Stringer("log", info.TopicPartition), zap.Stringer("old", old.Key), zap.Stringer("new", info.Key))
-		if err := rs.opts.Logs.Delete(ctx, info.TopicPartition); err != nil {
-			return nil, fmt.Errorf("delete log of an earlier life: %w", err)
-		}
+	if err := rs.settleDisk(ctx, info); err != nil {
+		return nil, err
 	}
 	log, err := openOrCreate(ctx, rs.opts.Logs, info, k.settings.log)
 	if err != nil {
@@ -225,6 +222,32 @@ func (rs *Replicas) open(ctx context.Context, k *task, onDisk map[messages.Topic
 		return nil, errors.Join(err, log.Close())
 	}
 	return r, nil
+}
+
+// settleDisk deletes what the start found under the partition's name if it is
+// another life of it.
+func (rs *Replicas) settleDisk(ctx context.Context, want persistence.Info) error {
+	tp := want.TopicPartition
+	rs.diskMu.Lock()
+	have, ok := rs.disk[tp]
+	rs.diskMu.Unlock()
+	if !ok {
+		return nil
+	}
+	if rs.otherLife(have.Key, want.Key) {
+		rs.log.Warn("delete a log of another life of its topic", zap.Stringer("log", tp), zap.Stringer("old", have.Key), zap.Stringer("new", want.Key))
+		if err := rs.opts.Logs.Delete(ctx, tp); err != nil {
+			return fmt.Errorf("delete log of another life: %w", err)
+		}
+	}
+	rs.offDisk(tp)
+	return nil
+}
+
+func (rs *Replicas) offDisk(tp messages.TopicPartition) {
+	rs.diskMu.Lock()
+	defer rs.diskMu.Unlock()
+	delete(rs.disk, tp)
 }
 
 func openOrCreate(ctx context.Context, logs LogStore, info persistence.Info, cfg persistence.Config) (persistence.Log, error) {
@@ -247,7 +270,7 @@ func (rs *Replicas) otherLife(have, want messages.PartitionKey) bool {
 
 // remove closes and deletes the replicas of topics that are gone, or came again.
 func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[string]struct{}) {
-	var gone []*Replica
+	var gone []goneReplica
 	rs.mu.Lock()
 	for name := range topics {
 		have, now := rs.byName[name], img.Topic(name)
@@ -258,38 +281,52 @@ func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[
 		if rs.byID[have.topic.ID] == have {
 			delete(rs.byID, have.topic.ID)
 		}
-		for _, r := range have.replicas {
-			if r != nil {
-				gone = append(gone, r)
+		for p, r := range have.replicas {
+			if r != nil || have.failed != nil && have.failed[p] != nil {
+				tp := messages.TopicPartition{Topic: name, Partition: int32(p)}
+				gone = append(gone, goneReplica{r: r, tp: tp, key: have.topic.Key(int32(p))})
 			}
 		}
 	}
 	rs.mu.Unlock()
 	rs.parallel(len(gone), func(i int) {
-		r := gone[i]
-		r.retire()
-		err := errors.Join(rs.opts.Logs.Delete(ctx, r.tp), rs.opts.Checkpoints.Delete(r.key))
-		if err != nil && !errors.Is(err, persistence.ErrNotFound) {
-			rs.log.Error("delete replica", zap.Stringer("replica", r.tp), zap.Error(err))
+		g := gone[i]
+		if g.r != nil {
+			g.r.retire()
+		}
+		err := rs.opts.Logs.Delete(ctx, g.tp)
+		if errors.Is(err, persistence.ErrNotFound) {
+			err = nil
+		}
+		rs.offDisk(g.tp)
+		if err = errors.Join(err, rs.opts.Checkpoints.Delete(g.key)); err != nil {
+			rs.log.Error("delete replica", zap.Stringer("replica", g.tp), zap.Error(err))
 		}
 	})
+}
+
+// goneReplica is one to delete; r is nil if it could never be opened.
+type goneReplica struct {
+	r   *Replica
+	tp  messages.TopicPartition
+	key messages.PartitionKey
 }
 
 // findStrays looks once, at the first image, at what is on disk, and deletes
 // logs whose topic was deleted while this node was down. A topic created above
 // the image's offset is kept: then it is the metadata that is missing.
-func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[messages.TopicPartition]persistence.Info {
+func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) {
 	if rs.strays || img.ClusterID() == "" {
-		return nil
+		return
 	}
 	rs.strays = true
-	onDisk := make(map[messages.TopicPartition]persistence.Info)
+	disk := make(map[messages.TopicPartition]persistence.Info)
 	for _, info := range rs.opts.Logs.Infos() {
-		onDisk[info.TopicPartition] = info
 		tp := info.TopicPartition
 		if tp.Topic == messages.ClusterMetadataTopic {
 			continue
 		}
+		disk[tp] = info
 		if t := img.Topic(tp.Topic); t != nil && int(tp.Partition) < len(t.Partitions) {
 			continue
 		}
@@ -300,8 +337,13 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 		rs.log.Info("delete log of a topic that is gone", zap.Stringer("log", tp), zap.Stringer("key", info.Key))
 		if err := rs.opts.Logs.Delete(ctx, tp); err != nil {
 			rs.log.Error("delete log", zap.Stringer("log", tp), zap.Error(err))
+			continue
 		}
+		delete(disk, tp)
 	}
+	rs.diskMu.Lock()
+	rs.disk = disk
+	rs.diskMu.Unlock()
 	err := rs.opts.Checkpoints.Forget(func(key messages.PartitionKey) bool {
 		t := img.TopicByID(key.TopicID)
 		return key.TopicID == MetadataTopicID || key.CreatedAt > img.Offset() || t != nil && t.CreatedAt == key.CreatedAt
@@ -309,5 +351,4 @@ func (rs *Replicas) findStrays(ctx context.Context, img *metadata.Image) map[mes
 	if err != nil {
 		rs.log.Error("forget checkpoints of topics that are gone", zap.Error(err))
 	}
-	return onDisk
 }
