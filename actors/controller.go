@@ -182,6 +182,10 @@ func (c *Controller) Submit(ctx context.Context, who messages.Requester, cmd mes
 	}
 }
 
+// Commands is how many commands are on their way now, at most CommandsMax: for
+// the metric of the controller's queue.
+func (c *Controller) Commands() int { return len(c.credits) }
+
 // Close stops the actor and waits for the append that is under way. It may be
 // called twice.
 func (c *Controller) Close() error {

@@ -11,3 +11,5 @@
 // metadata log, what a node's file says in that node's memory. It opens no
 // files and never prints the value of a password.
 package configs
+
+//go:generate go test . -run TestReferenceIsUpToDate -update

@@ -81,7 +81,7 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, errors.New("snapshot took too long"))
 		defer cancel()
 		if err := s.writeSnapshot(ctx, img, epoch); err != nil {
-			s.log.Warn("metadata snapshot not written", zap.Int64(messages.FieldOffset, img.Offset()), zap.Error(err))
+			s.log.Warn("metadata snapshot not finished, the log stays as it is", zap.Int64(messages.FieldOffset, img.Offset()), zap.Error(err))
 		}
 	}()
 }
