@@ -3,12 +3,15 @@ package broker
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"kagami/messages"
 	"kagami/messages/batch"
@@ -99,4 +102,66 @@ func TestC16ClientsWithSourceEpochs(t *testing.T) {
 	got := offsetsOf(t, cl, 13)
 	require.Equal(t, int64(62), got[len(got)-1])
 	require.True(t, strings.HasPrefix(kcat(t, w, "", "-C", "-t", "t", "-p", "0", "-o", "40", "-e", "-q", "-f", "%o "), "40 41 "))
+}
+
+// TestConcurrentClients: two idempotent producers and three consumers at once,
+// on segments; every consumer gets every record once and in order.
+func TestConcurrentClients(t *testing.T) {
+	const partitions, perProducer, producers, consumers = 4, 3000, 2, 3
+	w := newWorld(t, onDisk)
+	w.topic("t", partitions, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for id := range producers {
+		cl := w.client(kgo.DefaultProduceTopic("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(time.Millisecond))
+		g.Go(func() error {
+			var failed atomic.Pointer[error]
+			for i := range perProducer {
+				cl.Produce(ctx, &kgo.Record{Partition: int32(i % partitions), Key: fmt.Append(nil, id), Value: fmt.Append(nil, i)}, func(_ *kgo.Record, err error) {
+					if err != nil {
+						failed.Store(&err)
+					}
+				})
+			}
+			if err := cl.Flush(ctx); err != nil {
+				return err
+			}
+			if err := failed.Load(); err != nil {
+				return *err
+			}
+			return nil
+		})
+	}
+	for range consumers {
+		cl := w.client(kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(64<<10), kgo.FetchMaxPartitionBytes(16<<10))
+		g.Go(func() error { return readAll(ctx, cl, producers*perProducer) })
+	}
+	require.NoError(t, g.Wait())
+}
+
+// readAll wants n records, offsets without holes per partition, and each
+// producer's values in order.
+func readAll(ctx context.Context, cl *kgo.Client, n int) error {
+	next, last := map[int32]int64{}, map[string]int{}
+	for got := 0; got < n; {
+		fs := cl.PollFetches(ctx)
+		if err := fs.Err(); err != nil {
+			return err
+		}
+		for it := fs.RecordIter(); !it.Done(); got++ {
+			r := it.Next()
+			if r.Offset != next[r.Partition] {
+				return fmt.Errorf("partition %d: offset %d, want %d", r.Partition, r.Offset, next[r.Partition])
+			}
+			next[r.Partition]++
+			key := fmt.Sprintf("%d/%s", r.Partition, r.Key)
+			value, err := strconv.Atoi(string(r.Value))
+			if prev, ok := last[key]; err != nil || ok && value <= prev {
+				return fmt.Errorf("producer and partition %s: %q after %d", key, r.Value, prev)
+			}
+			last[key] = value
+		}
+	}
+	return nil
 }
