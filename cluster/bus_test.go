@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"kagami/messages"
 )
@@ -136,6 +137,13 @@ func TestBusCloseEndsHandlers(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = b.Serve("s", func(context.Context, []byte) []byte { return nil })
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// A start is no reason for a warning.
+func TestBusStartIsQuiet(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	openTestBus(t, func(o *BusOptions) { o.Logger = zap.New(core) })
+	require.Empty(t, logs.All())
 }
 
 func TestSubjects(t *testing.T) {

@@ -3,10 +3,12 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // natsReadyWait bounds the start of the embedded server, which takes a few
@@ -27,7 +29,7 @@ func startServer(name string, messageBytesMax int, log *zap.Logger) (*server.Ser
 	if err != nil {
 		return nil, fmt.Errorf("make embedded NATS server: %w", err)
 	}
-	s.SetLoggerV2(natsLogger{log: log.Named("nats").Sugar()}, false, false, false)
+	s.SetLoggerV2(natsLogger{log: log.Named("nats")}, false, false, false)
 	s.Start()
 	if !s.ReadyForConnections(natsReadyWait) {
 		s.Shutdown()
@@ -37,12 +39,26 @@ func startServer(name string, messageBytesMax int, log *zap.Logger) (*server.Ser
 	return s, nil
 }
 
-// natsLogger is the server's log. Its notices are details for us.
-type natsLogger struct{ log *zap.SugaredLogger }
+// natsLogger is the server's log. Its notices are details for us, and its
+// advice against large messages is known: records of 16 MiB have to pass.
+type natsLogger struct{ log *zap.Logger }
 
-func (l natsLogger) Noticef(format string, v ...any) { l.log.Debugf(format, v...) }
-func (l natsLogger) Warnf(format string, v ...any)   { l.log.Warnf(format, v...) }
-func (l natsLogger) Fatalf(format string, v ...any)  { l.log.Errorf(format, v...) }
-func (l natsLogger) Errorf(format string, v ...any)  { l.log.Errorf(format, v...) }
-func (l natsLogger) Debugf(format string, v ...any)  { l.log.Debugf(format, v...) }
-func (l natsLogger) Tracef(format string, v ...any)  { l.log.Debugf(format, v...) }
+func (l natsLogger) write(level zapcore.Level, format string, v []any) {
+	if e := l.log.Check(level, "embedded NATS server"); e != nil {
+		e.Write(zap.String("text", fmt.Sprintf(format, v...)))
+	}
+}
+
+func (l natsLogger) Noticef(format string, v ...any) { l.write(zap.DebugLevel, format, v) }
+func (l natsLogger) Fatalf(format string, v ...any)  { l.write(zap.ErrorLevel, format, v) }
+func (l natsLogger) Errorf(format string, v ...any)  { l.write(zap.ErrorLevel, format, v) }
+func (l natsLogger) Debugf(format string, v ...any)  { l.write(zap.DebugLevel, format, v) }
+func (l natsLogger) Tracef(format string, v ...any)  { l.write(zap.DebugLevel, format, v) }
+
+func (l natsLogger) Warnf(format string, v ...any) {
+	level := zap.WarnLevel
+	if strings.HasPrefix(format, "Maximum payloads over") {
+		level = zap.DebugLevel
+	}
+	l.write(level, format, v)
+}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -426,6 +427,66 @@ func TestReplicasClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, w.rs.WaitApplied(ctx, 1<<40))
+}
+
+// TestReplicasUnderLoad: appends, state readers and watchers go on while topics
+// come, go, are bumped and reconfigured. An acknowledged record is in the log of
+// its topic's life, and nobody is told anything but a refusal otherwise.
+func TestReplicasUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	w.apply(topicRecords("steady", 1, 4)...)
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	acked := make([]int64, 4)
+	for p := range int32(4) {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := w.rs.Leading(messages.TopicPartition{Topic: "steady", Partition: p}, messages.TopicID{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := r.AppendClient(t.Context(), records(0, 1, 0), anyEpoch); err != nil {
+					t.Error(err)
+					return
+				}
+				acked[p]++
+				if c, err := w.rs.Leading(messages.TopicPartition{Topic: "comes and goes"}, messages.TopicID{}); err == nil {
+					_, err = c.AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
+					if err != nil && !errors.Is(err, messages.ErrNotLeader) && !errors.Is(err, messages.ErrReadOnlyTopic) {
+						t.Error(err)
+						return
+					}
+					c.Watch(func() { c.State() })()
+				}
+			}
+		})
+	}
+	id := w.img.Topic("steady").ID
+	for i := range 60 {
+		bump := wire.NewPtrPartitionChangeRecord()
+		bump.TopicID, bump.PartitionID, bump.MinLeaderEpoch = id, int32(i%4), int32(i)
+		w.note(topicRecords("comes and goes", 9, 1)...)
+		w.note(bump, topicConfig("steady", "segment.bytes", fmt.Sprint(1000+i)))
+		if i%3 == 0 {
+			require.NoError(t, w.rs.WaitApplied(t.Context(), w.img.Offset()))
+		}
+		w.note(removeTopic(w.img.Topic("comes and goes").ID))
+	}
+	require.NoError(t, w.rs.WaitApplied(t.Context(), w.img.Offset()))
+	close(stop)
+	clients.Wait()
+	for p := range int32(4) {
+		s := w.get("steady", p).State()
+		require.Equal(t, acked[p], s.End)
+		require.Equal(t, w.img.Topic("steady").Partitions[p].LeaderEpoch, s.LeaderEpoch)
+	}
+	require.Len(t, w.store.Infos(), 4)
 }
 
 // TestReplicasRestartOfManyPartitions: an idle partition costs no durable write.
