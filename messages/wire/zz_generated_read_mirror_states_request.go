@@ -179,6 +179,10 @@ func (m *ReadMirrorStatesRequestTopicStates) read(r *reader, v int16) {
 type ReadMirrorStatesRequestPartitionRef struct {
 	// Partition number.
 	PartitionIndex int32 `json:"partitionIndex"`
+	// Leader epoch of a reader that leads the partition: writes of older leaders are refused from here on; -1 = a mere reader (OP-42). Tag 2000. Default -1.
+	LeaderEpoch int32 `json:"leaderEpoch"`
+	// The reader's writes have higher numbers; lower ones under its epoch are refused from here on (OP-42). Tag 2001.
+	WriteNumber int64 `json:"writeNumber"`
 
 	// UnknownTags are tagged fields that this build doesn't know; they are kept.
 	UnknownTags kmsg.Tags `json:"-"`
@@ -187,6 +191,8 @@ type ReadMirrorStatesRequestPartitionRef struct {
 // Default sets every field to its default.
 func (m *ReadMirrorStatesRequestPartitionRef) Default() {
 	m.PartitionIndex = 0
+	m.LeaderEpoch = -1
+	m.WriteNumber = 0
 	m.UnknownTags = kmsg.Tags{}
 }
 
@@ -200,7 +206,16 @@ func NewReadMirrorStatesRequestPartitionRef() ReadMirrorStatesRequestPartitionRe
 func (m *ReadMirrorStatesRequestPartitionRef) append(dst []byte, _ int16) []byte {
 	dst = kbin.AppendInt32(dst, m.PartitionIndex)
 
-	dst = appendUnknownTags(dst, &m.UnknownTags)
+	var t tagWriter
+	if m.LeaderEpoch != -1 {
+		t.buf = kbin.AppendInt32(t.buf, m.LeaderEpoch)
+		t.end(2000)
+	}
+	if m.WriteNumber != 0 {
+		t.buf = kbin.AppendInt64(t.buf, m.WriteNumber)
+		t.end(2001)
+	}
+	dst = t.append(dst, &m.UnknownTags)
 
 	return dst
 }
@@ -208,6 +223,18 @@ func (m *ReadMirrorStatesRequestPartitionRef) append(dst []byte, _ int16) []byte
 func (m *ReadMirrorStatesRequestPartitionRef) read(r *reader, _ int16) {
 	m.PartitionIndex = r.int32()
 
-	r.unknownTags(&m.UnknownTags)
+	for it := r.tags(); it.next(r); {
+		t := &it.value
+		switch it.tag {
+		case 2000:
+			m.LeaderEpoch = t.int32()
+			it.done(r)
+		case 2001:
+			m.WriteNumber = t.int64()
+			it.done(r)
+		default:
+			it.keep(r, &m.UnknownTags)
+		}
+	}
 
 }

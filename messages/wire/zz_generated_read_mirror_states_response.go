@@ -214,6 +214,8 @@ type ReadMirrorStatesResponsePartitionStateData struct {
 	LeaderEpoch int32 `json:"leaderEpoch"`
 	// Number of the last accepted write (OP-42). Tag 2009.
 	WriteNumber int64 `json:"writeNumber"`
+	// Ticket for writes that build on this answer (OP-42). Tag 2010.
+	Ticket int64 `json:"ticket"`
 
 	// UnknownTags are tagged fields that this build doesn't know; they are kept.
 	UnknownTags kmsg.Tags `json:"-"`
@@ -237,6 +239,7 @@ func (m *ReadMirrorStatesResponsePartitionStateData) Default() {
 	m.GapAtMs = 0
 	m.LeaderEpoch = -1
 	m.WriteNumber = 0
+	m.Ticket = 0
 	m.UnknownTags = kmsg.Tags{}
 }
 
@@ -302,6 +305,10 @@ func (m *ReadMirrorStatesResponsePartitionStateData) append(dst []byte, _ int16)
 		t.buf = kbin.AppendInt64(t.buf, m.WriteNumber)
 		t.end(2009)
 	}
+	if m.Ticket != 0 {
+		t.buf = kbin.AppendInt64(t.buf, m.Ticket)
+		t.end(2010)
+	}
 	dst = t.append(dst, &m.UnknownTags)
 
 	return dst
@@ -351,6 +358,9 @@ func (m *ReadMirrorStatesResponsePartitionStateData) read(r *reader, _ int16) {
 			it.done(r)
 		case 2009:
 			m.WriteNumber = t.int64()
+			it.done(r)
+		case 2010:
+			m.Ticket = t.int64()
 			it.done(r)
 		default:
 			it.keep(r, &m.UnknownTags)

@@ -224,6 +224,8 @@ type WriteMirrorStatesRequestPartitionStateData struct {
 	Principal string `json:"principal"`
 	// Id of the request that asked for it (OP-37). Tag 2012.
 	RequestID string `json:"requestId"`
+	// Ticket of the read that the write builds on; 0 = none, another one is refused (OP-42). Tag 2013.
+	Ticket int64 `json:"ticket"`
 
 	// UnknownTags are tagged fields that this build doesn't know; they are kept.
 	UnknownTags kmsg.Tags `json:"-"`
@@ -247,6 +249,7 @@ func (m *WriteMirrorStatesRequestPartitionStateData) Default() {
 	m.Cause = ""
 	m.Principal = ""
 	m.RequestID = ""
+	m.Ticket = 0
 	m.UnknownTags = kmsg.Tags{}
 }
 
@@ -315,6 +318,10 @@ func (m *WriteMirrorStatesRequestPartitionStateData) append(dst []byte, _ int16)
 		t.buf = appendString(t.buf, m.RequestID, true)
 		t.end(2012)
 	}
+	if m.Ticket != 0 {
+		t.buf = kbin.AppendInt64(t.buf, m.Ticket)
+		t.end(2013)
+	}
 	dst = t.append(dst, &m.UnknownTags)
 
 	return dst
@@ -366,6 +373,9 @@ func (m *WriteMirrorStatesRequestPartitionStateData) read(r *reader, _ int16) {
 			it.done(r)
 		case 2012:
 			m.RequestID = t.string(true)
+			it.done(r)
+		case 2013:
+			m.Ticket = t.int64()
 			it.done(r)
 		default:
 			it.keep(r, &m.UnknownTags)
