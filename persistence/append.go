@@ -258,6 +258,9 @@ func (l *segLog) write(b []byte, runs []run, sync bool) error {
 
 func (l *segLog) writeRun(b []byte, r run, sync bool) error {
 	if r.created {
+		if err := l.ensureIdentity(); err != nil {
+			return err
+		}
 		if err := l.createLog(r.seg); err != nil {
 			return err
 		}

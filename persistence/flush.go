@@ -71,7 +71,12 @@ func (l *segLog) flushLocked(kind flushKind) error {
 			return l.fail(err)
 		}
 	}
-	if err := l.syncNamesAndEpochs(); err != nil {
+	if l.stStart { // the epochs below begin at the log start
+		if err := l.saveState(true); err != nil {
+			return err
+		}
+	}
+	if err := l.syncNamesAndEpochs(end); err != nil {
 		return l.fail(err)
 	}
 	l.mu.Lock()
@@ -101,6 +106,9 @@ func (l *segLog) saveState(sync bool) error {
 		return l.fail(err)
 	}
 	l.stSaved, l.stBytes = l.st.recoveryPoint, l.size.Load()
+	if sync {
+		l.stStart = false
+	}
 	return nil
 }
 
@@ -122,6 +130,17 @@ func (l *segLog) syncIdentity() error {
 		return err
 	}
 	l.identity = true
+	return nil
+}
+
+// ensureIdentity is syncIdentity before a log's second segment is made: of an
+// unsynced folder a crash may keep the second and lose the first.
+func (l *segLog) ensureIdentity() error {
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	if err := l.syncIdentity(); err != nil {
+		return l.fail(err)
+	}
 	return nil
 }
 
@@ -213,22 +232,23 @@ func (l *segLog) syncSides(active *segment, end int64) error {
 	return nil
 }
 
-func (l *segLog) syncNamesAndEpochs() error {
+// syncNamesAndEpochs makes the folder's names and the epochs below end durable.
+// Epochs at or above may belong to batches that aren't synced.
+func (l *segLog) syncNamesAndEpochs(end int64) error {
 	l.mu.Lock()
-	names, dirty, epochs := l.namesDirty, l.epochsDirty, l.epochs.clone()
-	l.namesDirty, l.epochsDirty = false, false
+	names, dirty, c := l.namesDirty, l.epochsDirty, epochCache{entries: l.epochs.clone()}
+	l.namesDirty = false
+	l.epochsDirty = c.truncateEnd(max(end, l.start.Load()+1))
 	l.mu.Unlock()
 	if dirty {
 		name := l.dir + "/" + epochFile
-		if err := writeFileAtomic(l.m.fs, name, encodeEpochs(epochs), true); err != nil {
+		if err := writeFileAtomic(l.m.fs, name, encodeEpochs(c.entries), true); err != nil {
 			return storageError("write", name, err)
 		}
 		return nil // which synced the folder as well
 	}
 	if names {
-		if err := l.m.fs.SyncDir(l.dir); err != nil {
-			return storageError("sync", l.dir, err)
-		}
+		return l.syncDir()
 	}
 	return nil
 }

@@ -108,8 +108,8 @@ func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 		log: opts.Logger.Named("persistence"), entries: make(map[messages.TopicPartition]*entry),
 		sem: make(chan struct{}, 4), //nolint:mnd // removals at once: enough to keep a disk busy
 	}
-	if err := m.fs.MkdirAll(dir); err != nil {
-		return nil, storageError("create", dir, err)
+	if err := m.makeDir(); err != nil {
+		return nil, err
 	}
 	lock, err := m.fs.Lock(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -128,6 +128,18 @@ func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 		m.wait.Go(func() { m.flushLoop(run) })
 	}
 	return m, nil
+}
+
+// makeDir creates the data folder. Its name is synced each time: a crash may
+// have come between the two.
+func (m *Manager) makeDir() error {
+	if err := m.fs.MkdirAll(m.dir); err != nil {
+		return storageError("create", m.dir, err)
+	}
+	if err := m.fs.SyncDir(filepath.Dir(m.dir)); err != nil {
+		return storageError("sync", filepath.Dir(m.dir), err)
+	}
+	return nil
 }
 
 func (m *Manager) openFolder(ctx context.Context) error {

@@ -71,6 +71,7 @@ type recovery struct {
 	l        *segLog
 	bases    []int64
 	st       logState
+	known    bool // the state file was there
 	dropped  bool  // files were removed: sync the folder
 	cutLimit int64 // finish a truncation to here; MaxInt64 = none
 }
@@ -104,9 +105,13 @@ func (l *segLog) recover() error {
 	if err := r.loadEpochs(from); err != nil {
 		return err
 	}
-	if err := l.loadSnapshot(from); err != nil {
+	prod, err := l.readSnapshot(from)
+	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.prod = prod
+	l.mu.Unlock()
 	if err := r.walk(from, at); err != nil {
 		return err
 	}
@@ -201,7 +206,7 @@ func (r *recovery) readFolder() error {
 		st = newLogState(l.info.Key, 0)
 		l.log().Warn("no state file: the whole log is read")
 	}
-	r.st = st
+	r.st, r.known = st, ok
 	list, err := l.m.fs.ReadDir(l.dir)
 	if err != nil {
 		return storageError("list", l.dir, err)
@@ -265,6 +270,15 @@ func (r *recovery) openSegments() error {
 			return err
 		}
 		r.bases = r.bases[1:]
+	}
+	if r.known && len(r.bases) > 0 && r.bases[0] > max(r.st.logStart, r.st.recoveryPoint) {
+		// the crash took the first segment, of which nothing was durable, and left others
+		for _, base := range r.bases {
+			if err := r.dropSegment(base); err != nil {
+				return err
+			}
+		}
+		r.bases = nil
 	}
 	var segs []*segment
 	for i, base := range r.bases {
@@ -351,6 +365,15 @@ func (r *recovery) checkEpochs(entries []EpochEntry, from int64) error {
 			}
 		}
 		return nil
+	}
+	if e := entries[0]; e.StartOffset > l.start.Load() {
+		h, ok, err := l.batchAt(l.start.Load())
+		if err != nil {
+			return err
+		}
+		if ok && h.BaseOffset < e.StartOffset && h.LeaderEpoch >= 0 {
+			return bad(e)
+		}
 	}
 	for i, e := range entries {
 		h, ok, err := l.batchAt(e.StartOffset)

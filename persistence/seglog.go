@@ -34,6 +34,7 @@ type segLog struct {
 	fmu       sync.Mutex
 	st        logState // fmu
 	stSaved   int64    // recovery point in the file; fmu
+	stStart   bool     // the log start in the file isn't synced; fmu
 	stBytes   int64    // size of the log at that moment; fmu
 	sideBytes int64    // size of the active segment at the side point, if that lies inside it; fmu
 	identity  bool     // the files that name the log are synced; fmu

@@ -64,6 +64,10 @@ type cutPoint struct {
 }
 
 func (l *segLog) truncateLocked(offset int64) (Cut, error) {
+	// what stays must be durable before the epochs that go with it are
+	if err := l.flushLocked(flushAll); err != nil {
+		return Cut{}, err
+	}
 	p, err := l.findCut(offset)
 	if err != nil {
 		return Cut{}, err
@@ -83,14 +87,16 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	if err := l.cutFiles(p, removed, copyFirst); err != nil {
 		return Cut{}, l.fail(err)
 	}
-	if err := l.replay(snap, p.end); err != nil {
+	prod, err := l.producersAt(snap, p.end)
+	if err != nil {
 		return Cut{}, l.fail(err)
 	}
 	l.mu.Lock()
+	l.prod = prod
 	l.epochsDirty = l.epochs.truncateEnd(p.end) || l.epochsDirty
 	l.updateTotals()
 	l.mu.Unlock()
-	if err := l.syncNamesAndEpochs(); err != nil {
+	if err := l.syncNamesAndEpochs(p.end); err != nil {
 		return Cut{}, l.fail(err)
 	}
 	l.st.cutTo = messages.NoOffset
@@ -407,6 +413,9 @@ func (l *segLog) restartLocked(offset int64) (Cut, error) {
 	if err != nil {
 		return Cut{}, err
 	}
+	if err := l.syncIdentity(); err != nil {
+		return Cut{}, l.fail(err)
+	}
 	cut := Cut{From: offset, To: l.End(), Records: p.records, Bytes: p.bytes}
 	l.st.restartAt = offset
 	if err := l.saveState(true); err != nil {
@@ -455,7 +464,7 @@ func (l *segLog) restartFiles(old []*segment, fresh *segment) error {
 	if err := l.m.cache.sync(fresh.log); err != nil {
 		return storageError("sync", fresh.log.path(), err)
 	}
-	return l.syncNamesAndEpochs()
+	return l.syncNamesAndEpochs(fresh.base)
 }
 
 // RaiseLogStart moves the start up and removes segments below; see [Log]. The
@@ -480,17 +489,27 @@ func (l *segLog) RaiseLogStart(offset int64) error {
 }
 
 func (l *segLog) raiseLocked(offset int64) (int, error) {
-	l.mu.Lock()
 	n := 0
 	for n < len(l.segs)-1 && l.segs[n+1].base <= offset {
 		n++
 	}
+	if n > 0 {
+		// what stays must be durable: it may hold what the new start has to say of epochs
+		if err := l.flushLocked(flushAll); err != nil {
+			return 0, err
+		}
+		if err := l.secureSnapshot(l.segs[n].base); err != nil {
+			return 0, l.fail(err)
+		}
+	}
+	l.mu.Lock()
 	gone := l.segs[:n]
 	l.segs = slices.Clone(l.segs[n:])
 	l.start.Store(offset)
 	l.epochsDirty = l.epochs.truncateStart(offset) || l.epochsDirty
 	l.updateTotals()
 	l.mu.Unlock()
+	l.stStart = true
 	if err := l.saveState(n > 0); err != nil {
 		return 0, err
 	}

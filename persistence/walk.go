@@ -35,35 +35,38 @@ func (l *segLog) pickSnapshot(limit, first int64) (int64, error) {
 	return first, nil
 }
 
-// loadSnapshot makes the snapshot that pickSnapshot found the producers' state.
-func (l *segLog) loadSnapshot(offset int64) error {
+// readSnapshot reads the snapshot that pickSnapshot found. A missing one means
+// that nothing is known of producers: it is asked for at the first segment only.
+func (l *segLog) readSnapshot(offset int64) (producerState, error) {
 	name := l.snapshotName(offset)
 	b, err := l.m.fs.ReadFile(name)
-	var prod producerState
-	switch {
-	case isNotExist(err): // nothing is known of producers before the first segment
-	case err != nil:
-		return storageError("read", name, err)
-	default:
-		if prod, err = decodeProducers(name, b); err != nil {
-			prod = producerState{}
-		}
+	if isNotExist(err) {
+		return producerState{}, nil
 	}
-	l.mu.Lock()
-	l.prod = prod
-	l.mu.Unlock()
-	return nil
+	if err != nil {
+		return producerState{}, storageError("read", name, err)
+	}
+	prod, err := decodeProducers(name, b)
+	if err != nil {
+		l.log().Warn("producers before the log start are not known", zap.Error(err))
+		return producerState{}, nil
+	}
+	return prod, nil
 }
 
-// replay rebuilds the producers at end from the snapshot at from.
-func (l *segLog) replay(from, end int64) error {
-	if err := l.loadSnapshot(from); err != nil {
-		return err
+// producersAt replays the batches below end on the snapshot at from.
+func (l *segLog) producersAt(from, end int64) (producerState, error) {
+	prod, err := l.readSnapshot(from)
+	if err != nil {
+		return prod, err
 	}
 	for _, s := range l.segs[segAt(l.segs, from):] {
+		if s.base >= end {
+			break
+		}
 		at, err := l.boundary(s, from)
 		if err != nil {
-			return err
+			return prod, err
 		}
 		err = l.scan(s, at.pos, s.size, false, func(h batch.Header, pos int64, sc *scanner) error {
 			if h.BaseOffset >= end {
@@ -73,14 +76,40 @@ func (l *segLog) replay(from, end int64) error {
 			if err != nil {
 				return err
 			}
-			l.mu.Lock()
-			l.prod.apply(h, body)
-			l.mu.Unlock()
+			prod.apply(h, body)
 			return nil
 		})
 		if err != nil {
-			return err
+			return prod, err
 		}
+	}
+	return prod, nil
+}
+
+// secureSnapshot makes the producer snapshot at offset, the start of a segment,
+// durable: what is below is about to go. If it is missing it is made.
+func (l *segLog) secureSnapshot(offset int64) error {
+	name := l.snapshotName(offset)
+	b, err := l.m.fs.ReadFile(name)
+	if err == nil {
+		_, err = decodeProducers(name, b)
+	}
+	if err == nil {
+		if err := syncFile(l.m.fs, name); err != nil {
+			return storageError("sync", name, err)
+		}
+		return l.syncDir()
+	}
+	from, err := l.pickSnapshot(offset-1, l.segs[0].base)
+	if err != nil {
+		return err
+	}
+	prod, err := l.producersAt(from, offset)
+	if err != nil {
+		return err
+	}
+	if err := writeFileAtomic(l.m.fs, name, prod.encode(), true); err != nil {
+		return storageError("write", name, err)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (s *Script) pick(t testing.TB, start, end, within int64) (string, func(pers
 // testRandom holds a log against the memory twin through a random history with
 // clean and unclean restarts.
 func testRandom(t *testing.T, h Harness) {
-	for seed := range uint64(6) {
+	for seed := range uint64(3) {
 		b := newBench(t, h, persistence.Config{SegmentBytes: 1500, IndexIntervalBytes: 150, SegmentMillis: 2000})
 		twin := persistence.NewMemoryLog(persistence.Info{}, b.cfg)
 		script := NewScript(rand.New(rand.NewPCG(seed, 1)))
