@@ -79,7 +79,7 @@ func (l *segLog) readSegment(v segView, offset int64, maxBytes int, upTo int64, 
 	var first batch.Header
 	pos, hit := l.hint(v, offset)
 	if hit {
-		first, _, err = newScanner(f, v.log.path(), pos, v.size).nextSmall()
+		first, err = headerAt(f, v.log.path(), pos, v.size)
 		hit = err == nil && first.BaseOffset >= offset
 	}
 	if !hit {
@@ -126,7 +126,8 @@ func (v segView) rangeEnd(f File, pos, next, limit, upTo int64) (int64, int64, e
 		}
 		from = max(from, e.pos)
 	}
-	sc := newScanner(f, v.log.path(), from, v.size)
+	sc := newProbe(f, v.log.path(), from, v.size)
+	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -212,6 +213,7 @@ func (l *segLog) rebuildIndexes(s *segment) error {
 	}
 	defer l.m.cache.release(s.log, false)
 	sc := newScanner(f, s.log.path(), 0, size)
+	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
 		if errors.Is(err, io.EOF) {

@@ -71,7 +71,7 @@ type recovery struct {
 	l        *segLog
 	bases    []int64
 	st       logState
-	known    bool // the state file was there
+	known    bool  // the state file was there
 	dropped  bool  // files were removed: sync the folder
 	cutLimit int64 // finish a truncation to here; MaxInt64 = none
 }
@@ -172,6 +172,7 @@ func (l *segLog) boundary(s *segment, offset int64) (boundary, error) {
 		return b, err
 	}
 	sc := newScanner(f, s.log.path(), b.pos, s.size)
+	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
 		if errors.Is(err, io.EOF) || (err == nil && h.LastOffset() >= offset) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"sync"
 
 	"kagami/messages/batch"
 )
@@ -15,19 +16,36 @@ type scanner struct {
 	pos  int64
 	end  int64
 
+	ahead  int    // bytes to read at once
 	buf    []byte // bytes of the file from bufPos on
 	bufPos int64
-	space  []byte
+	space  *[scanBufferBytes]byte
 	last   int // size of the batch before
 }
 
 const (
 	scanBufferBytes = 64 << 10
+	probeBytes      = 8 << 10 // for look-ups: index entries are about half of it apart
 	scanHopBytes    = 4 << 10 // read so much only where batches are larger than the buffer
 )
 
+var scanBuffers = sync.Pool{New: func() any { return new([scanBufferBytes]byte) }}
+
+// newScanner walks far; close gives its buffer back.
 func newScanner(f io.ReaderAt, name string, pos, end int64) *scanner {
-	return &scanner{f: f, name: name, pos: pos, end: end}
+	return &scanner{f: f, name: name, pos: pos, end: end, ahead: scanBufferBytes}
+}
+
+// newProbe looks at a few batches only.
+func newProbe(f io.ReaderAt, name string, pos, end int64) *scanner {
+	return &scanner{f: f, name: name, pos: pos, end: end, ahead: probeBytes}
+}
+
+func (s *scanner) close() {
+	if s.space != nil {
+		scanBuffers.Put(s.space)
+		s.space, s.buf = nil, nil
+	}
 }
 
 func (s *scanner) corrupt(offset int64, reason string) error {
@@ -72,13 +90,13 @@ func (s *scanner) peek(pos int64, n int) ([]byte, error) {
 		return s.buf[off : off+int64(n)], nil
 	}
 	if s.space == nil {
-		s.space = make([]byte, scanBufferBytes)
+		s.space, _ = scanBuffers.Get().(*[scanBufferBytes]byte)
 	}
-	want := int64(scanBufferBytes)
-	if s.last > scanBufferBytes && n < scanHopBytes {
+	want := max(s.ahead, n)
+	if s.last > want && n < scanHopBytes {
 		want = scanHopBytes
 	}
-	want = min(want, s.end-pos)
+	want = int(min(int64(want), s.end-pos))
 	s.buf, s.bufPos = s.space[:want], pos
 	m, err := s.f.ReadAt(s.buf, pos)
 	if m < n {
@@ -96,7 +114,7 @@ func (s *scanner) checkCRC(h batch.Header) error {
 	const skip = 21 // the checksum covers everything from the attributes on
 	sum := uint32(0)
 	pos, left := s.pos+skip, int64(h.Size()-skip)
-	s.last = 0 // read full buffers
+	s.last, s.ahead = 0, scanBufferBytes
 	for left > 0 {
 		n := min(left, scanBufferBytes/2)
 		b, err := s.peek(pos, int(n))
@@ -121,15 +139,11 @@ func (s *scanner) body(pos int64, size int) ([]byte, error) {
 	return b, nil
 }
 
-// nextSmall is next without reading ahead: for a look at one header.
-func (s *scanner) nextSmall() (batch.Header, int64, error) {
-	s.space = make([]byte, batch.HeaderSize)
-	if s.end-s.pos >= batch.HeaderSize {
-		n, err := s.f.ReadAt(s.space, s.pos)
-		if n < batch.HeaderSize {
-			return batch.Header{}, s.pos, storageError("read", s.name, err)
-		}
-		s.buf, s.bufPos = s.space, s.pos
-	}
-	return s.next(false)
+// headerAt reads the header of the batch at pos, without reading ahead.
+func headerAt(f io.ReaderAt, name string, pos, end int64) (batch.Header, error) {
+	s := newScanner(f, name, pos, end)
+	s.ahead = batch.HeaderSize
+	defer s.close()
+	h, _, err := s.next(false)
+	return h, err
 }

@@ -137,6 +137,7 @@ func (s *segment) learn(c *fileCache) error {
 		}
 	}
 	sc := newScanner(f, s.log.path(), from, s.size)
+	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
 		if errors.Is(err, io.EOF) {
@@ -194,7 +195,7 @@ func (v segView) entryPos(f File, i int64) (offsetEntry, error) {
 		return offsetEntry{}, err
 	}
 	e := decodeOffsetEntry(v.base, b)
-	h, _, err := newScanner(f, v.log.path(), e.pos, v.size).nextSmall()
+	h, err := headerAt(f, v.log.path(), e.pos, v.size)
 	if err != nil || h.LastOffset() != e.offset {
 		return e, errBadIndex
 	}
@@ -208,7 +209,8 @@ func (v segView) locate(f File, offset int64) (batch.Header, int64, error) {
 	if err != nil {
 		return batch.Header{}, 0, err
 	}
-	sc := newScanner(f, v.log.path(), pos, v.size)
+	sc := newProbe(f, v.log.path(), pos, v.size)
+	defer sc.close()
 	for {
 		h, at, err := sc.next(false)
 		if err != nil || h.LastOffset() >= offset {

@@ -110,6 +110,7 @@ func (l *segLog) firstAt(v segView, ts, start int64) (TimestampOffset, bool, err
 // codec may stand in the way of a look-up.
 func (v segView) firstRecord(f File, from, start int64, wantBatch func(batch.Header) bool, want func(batch.Record) bool) (TimestampOffset, bool, error) {
 	sc := newScanner(f, v.log.path(), from, v.size)
+	defer sc.close()
 	for {
 		h, at, err := sc.next(false)
 		if errors.Is(err, io.EOF) {
@@ -160,6 +161,7 @@ func (l *segLog) maxIn(v segView, start int64) (TimestampOffset, bool, error) {
 func (v segView) maxAbove(f File, start int64) (int64, error) {
 	best := int64(noTimestamp)
 	sc := newScanner(f, v.log.path(), 0, v.size)
+	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
 		if errors.Is(err, io.EOF) {

@@ -128,6 +128,7 @@ func (l *segLog) findCut(offset int64) (cutPoint, error) {
 		return p, err
 	}
 	sc := newScanner(f, v.log.path(), from, v.size)
+	defer sc.close()
 	for p.pos = from; ; {
 		h, at, err := sc.next(false)
 		if errors.Is(err, io.EOF) {
@@ -180,6 +181,7 @@ func (l *segLog) scan(s *segment, from, to int64, crc bool, visit func(batch.Hea
 	}
 	defer l.m.cache.release(s.log, false)
 	sc := newScanner(f, s.log.path(), from, to)
+	defer sc.close()
 	for {
 		h, at, err := sc.next(crc)
 		if errors.Is(err, io.EOF) {
@@ -388,7 +390,7 @@ func (l *segLog) reloadTimes(s *segment) error {
 		return storageError("open", s.log.path(), err)
 	}
 	defer l.m.cache.release(s.log, false)
-	h, _, err := newScanner(f, s.log.path(), 0, s.size).nextSmall()
+	h, err := headerAt(f, s.log.path(), 0, s.size)
 	s.firstTs = h.MaxTimestamp
 	return err
 }

@@ -190,6 +190,7 @@ func (r *recovery) walkSegment(s *segment, from int64, at boundary) (reason stri
 	}
 	defer l.m.cache.release(s.log, false)
 	sc := newScanner(f, s.log.path(), at.pos, size)
+	defer sc.close()
 	for {
 		h, pos, err := sc.next(s.next >= r.st.recoveryPoint)
 		if errors.Is(err, io.EOF) {

@@ -1,0 +1,160 @@
+package persistence_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kagami/messages"
+	"kagami/messages/batch"
+	"kagami/persistence"
+	"kagami/persistence/logtest"
+)
+
+func benchManager(tb testing.TB, dir string) *persistence.Manager {
+	tb.Helper()
+	m, err := persistence.Open(tb.Context(), dir, persistence.Options{ClusterID: "c", NodeID: 1})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+func benchLog(tb testing.TB, m *persistence.Manager, i int, cfg persistence.Config) persistence.Log {
+	tb.Helper()
+	tp := messages.TopicPartition{Topic: fmt.Sprintf("topic-%d", i/100), Partition: int32(i % 100)}
+	l, err := m.Create(tb.Context(), persistence.Info{TopicPartition: tp}, cfg)
+	require.NoError(tb, err)
+	return l
+}
+
+var batchSizes = []struct {
+	name string
+	size int
+}{{"batch=1KiB", 1 << 10}, {"batch=64KiB", 64 << 10}, {"batch=1MiB", 1 << 20}}
+
+// BenchmarkAppend appends one batch per call; segments are dropped as they fill.
+func BenchmarkAppend(b *testing.B) {
+	for _, c := range batchSizes {
+		b.Run(c.name, func(b *testing.B) {
+			l := benchLog(b, benchManager(b, b.TempDir()), 0, persistence.Config{SegmentBytes: 256 << 20})
+			x := logtest.Build(logtest.Spec{Count: 1, Value: strings.Repeat("x", c.size-100)})
+			b.SetBytes(int64(len(x)))
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.SetOffsetAndEpoch(x, l.End(), 1)
+				if _, err := l.Append(x, persistence.AppendOptions{}); err != nil {
+					b.Fatal(err)
+				}
+				if l.SizeBytes() > 1<<30 {
+					_ = l.RaiseLogStart(l.End())
+				}
+			}
+		})
+	}
+}
+
+func filled(b *testing.B, size int) persistence.Log {
+	b.Helper()
+	l := benchLog(b, benchManager(b, b.TempDir()), 0, persistence.Config{SegmentBytes: 64 << 20})
+	x := logtest.Build(logtest.Spec{Count: 1, Value: strings.Repeat("x", size-100)})
+	for l.SizeBytes() < 200<<20 {
+		batch.SetOffsetAndEpoch(x, l.End(), 1)
+		_, err := l.Append(x, persistence.AppendOptions{})
+		require.NoError(b, err)
+	}
+	require.NoError(b, l.Flush())
+	return l
+}
+
+// BenchmarkRead finds file ranges of up to 1 MiB: one after the other, as a
+// consumer does, and at random places.
+func BenchmarkRead(b *testing.B) {
+	for _, c := range batchSizes {
+		l := filled(b, c.size)
+		b.Run("sequential/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			off := int64(0)
+			for b.Loop() {
+				chunk, err := l.Read(off, 1<<20, l.End(), true)
+				if err != nil {
+					b.Fatal(err)
+				}
+				off = chunk.NextOffset
+				chunk.Release()
+				if off >= l.End() {
+					off = 0
+				}
+			}
+		})
+		b.Run("random/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			off := int64(7)
+			for b.Loop() {
+				off = (off*7919 + 13) % l.End()
+				chunk, err := l.Read(off, 1<<20, l.End(), true)
+				if err != nil {
+					b.Fatal(err)
+				}
+				chunk.Release()
+			}
+		})
+	}
+}
+
+// BenchmarkReopen opens a folder of 10,000 logs and every log in it after a clean shutdown.
+// It reports the heap per log that is open and idle.
+func BenchmarkReopen(b *testing.B) {
+	const logs = 10000
+	dir := b.TempDir()
+	m := benchManager(b, dir)
+	for i := range logs {
+		l := benchLog(b, m, i, persistence.Config{})
+		_, err := l.Append(logtest.Build(logtest.Spec{Count: 1, Value: "x"}), persistence.AppendOptions{})
+		require.NoError(b, err)
+	}
+	require.NoError(b, m.Close())
+	b.Run("clean/logs=10000", func(b *testing.B) {
+		for b.Loop() {
+			before := heap()
+			m := benchManager(b, dir)
+			for _, info := range m.Infos() {
+				if _, err := m.Open(b.Context(), info.TopicPartition, persistence.Config{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(heap()-before)/logs, "heap-B/log")
+			require.NoError(b, m.Close())
+		}
+	})
+	b.Run("used/logs=10000", func(b *testing.B) {
+		for b.Loop() {
+			before := heap()
+			m := benchManager(b, dir)
+			for _, info := range m.Infos() {
+				l, err := m.Open(b.Context(), info.TopicPartition, persistence.Config{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				c, err := l.Read(0, 1, l.End(), true)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c.Release()
+			}
+			b.ReportMetric(float64(heap()-before)/logs, "heap-B/log")
+			b.ReportMetric(float64(m.Stats().OpenFiles), "open-files")
+			require.NoError(b, m.Close())
+		}
+	})
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapAlloc)
+}
