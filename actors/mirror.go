@@ -145,6 +145,7 @@ type mirror struct {
 	listener mirrorListener
 	settings func() MirrorSettings
 	view     *atomic.Pointer[SourceView] // published for readers outside
+	shown    *atomic.Pointer[[]string]   // names of the fetchers, likewise
 	clock    clock.Clock
 	log      *zap.Logger
 	helpers  *sync.WaitGroup
@@ -287,9 +288,19 @@ func (m *mirror) drop(c actor.Context) {
 		c.Stop(f.pid)
 	}
 	clear(m.fetchers)
+	m.show()
 	clear(m.where)
 	clear(m.requests)
 	m.closeSource()
+}
+
+// show publishes the fetchers' names.
+func (m *mirror) show() {
+	names := make([]string, 0, len(m.fetchers))
+	for k := range m.fetchers {
+		names = append(names, k.String())
+	}
+	m.shown.Store(&names)
 }
 
 func (m *mirror) closeSource() {

@@ -47,7 +47,12 @@ func (m *mirror) fetch(c actor.Context, req mirrorFetch, to *actor.PID) {
 	m.assign(c, child, req, leader, id, to)
 }
 
+// assign asks for our own topic's id, so that a topic that was made anew on the
+// source is refused by the source itself (C11); by name where it has no ids.
 func (m *mirror) assign(c actor.Context, child *fetcherChild, req mirrorFetch, leader fetch.Leader, id messages.TopicID, to *actor.PID) {
+	if t := m.outside.Image().Topic(req.tp.Topic); t != nil && !id.IsZero() {
+		id = t.ID
+	}
 	c.ActorSystem().Root.RequestWithCustomSender(child.pid, fetcherAdd{assignment: fetch.Assignment{
 		TopicPartition: req.tp, TopicID: id, LeaderEpoch: leader.Epoch,
 		Sink: req.sink, Lag: req.lag, Notify: req.notify, Throttled: req.throttled,
@@ -64,6 +69,7 @@ func (m *mirror) spawn(c actor.Context, key fetcherKey, leader fetch.Leader, set
 	}), "fetcher-"+key.String())
 	child := &fetcherChild{pid: pid, address: leader.Address()}
 	m.fetchers[key] = child
+	m.show()
 	return child
 }
 
@@ -143,6 +149,7 @@ func (m *mirror) respread(c actor.Context) {
 		if child.count == 0 {
 			c.Stop(child.pid)
 			delete(m.fetchers, key)
+			m.show()
 		}
 	}
 }

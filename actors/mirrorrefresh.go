@@ -11,6 +11,7 @@ import (
 
 	"kagami/fetch"
 	"kagami/messages"
+	"kagami/messages/configs"
 	"kagami/persistence/metadata"
 )
 
@@ -24,6 +25,7 @@ type refreshResult struct {
 	err      error       // why it didn't
 	replaced string      // text of OP-26: another cluster answers; nothing else was done
 	faults   []topicFault
+	healthy  []string
 }
 
 // refresh begins a cycle, or notes that another one is wanted after the one on
@@ -74,27 +76,45 @@ func (m *mirror) refreshed(c actor.Context, done refreshDone) {
 	m.lastError = r.err
 	switch {
 	case r.replaced != "":
-		m.lastError = errors.New(r.replaced)
+		m.foreign, m.lastError = true, errors.New(r.replaced)
 		m.log.Error("source cluster id changed, nothing is copied from it", zap.String("why", r.replaced))
-		m.listener.SourceReplaced(m.name, r.replaced)
+		m.listener.SourceChanged(m.name, r.replaced)
 		m.tellRefresh(c, refreshSeen{err: m.lastError})
 	case r.err != nil:
 		m.log.Warn("source refresh failed", zap.Error(r.err))
+		m.listener.Refreshed(m.name, false)
 		m.tellRefresh(c, refreshSeen{err: r.err})
 	default:
-		m.lastRefresh = r.view.At
-		m.view.Store(r.view)
-		for _, f := range r.faults {
-			m.listener.TopicFault(m.name, f.topic, f.text)
-		}
-		m.respread(c)
-		m.listener.SourceAnswered(m.name, r.view)
-		m.tellRefresh(c, refreshSeen{view: r.view})
+		m.answered(c, r)
 	}
 	m.arm(c)
 	if m.refreshAgain || len(m.refreshNext) > 0 {
 		m.refresh(c, "again")
 	}
+}
+
+// answered takes in a cycle in which the right source answered.
+func (m *mirror) answered(c actor.Context, r refreshResult) {
+	m.lastRefresh = r.view.At
+	m.view.Store(r.view)
+	if m.foreign {
+		m.foreign = false
+		m.listener.SourceBack(m.name)
+	}
+	now := map[string]struct{}{}
+	for _, f := range r.faults {
+		now[f.topic] = struct{}{}
+		m.listener.TopicFault(m.name, f.topic, f.text)
+	}
+	for _, topic := range r.healthy {
+		if _, was := m.faulted[topic]; was {
+			m.listener.TopicWell(m.name, topic)
+		}
+	}
+	m.faulted = now
+	m.respread(c)
+	m.listener.Refreshed(m.name, true)
+	m.tellRefresh(c, refreshSeen{view: r.view})
 }
 
 func (m *mirror) tellRefresh(c actor.Context, seen refreshSeen) {
@@ -200,7 +220,7 @@ func (r refresher) run(ctx context.Context) refreshResult {
 		r.log.Warn(w) //nolint:forbidigo // the plan's text names topics; it is rare
 	}
 	r.execute(ctx, plan, view)
-	return refreshResult{view: view, faults: plan.faults}
+	return refreshResult{view: view, faults: plan.faults, healthy: plan.healthy}
 }
 
 // list adds all topics of the source, for discovery and as the second opinion on
@@ -246,7 +266,7 @@ func neutral(t fetch.SourceTopic) sourceTopic {
 // checkClusterID remembers the first id that the source gives, durably (OP-36),
 // and returns a text when the id is another one now (OP-26).
 func (r refresher) checkClusterID(ctx context.Context, mi *metadata.Mirror, id, own string) string {
-	known := mi.Configs[sourceClusterIDConfig]
+	known := mi.Configs[configs.MirrorSourceClusterID]
 	switch {
 	case id == "":
 		return "" // a source without ids can't be checked
@@ -259,7 +279,7 @@ func (r refresher) checkClusterID(ctx context.Context, mi *metadata.Mirror, id, 
 	}
 	out := r.outside.Submit(ctx, r.who, messages.AlterConfigs{Internal: true, Resources: []messages.ResourceChange{{
 		Type: messages.ResourceClusterMirror, Name: r.mirror,
-		Changes: []messages.ConfigChange{{Name: sourceClusterIDConfig, Op: messages.ConfigSet, Value: &id}},
+		Changes: []messages.ConfigChange{{Name: configs.MirrorSourceClusterID, Op: messages.ConfigSet, Value: &id}},
 	}}})
 	if err := outcomeError(out); err != nil {
 		r.log.Warn("remember the source's cluster id", zap.Error(err))

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 
+	"kagami/actors"
 	"kagami/broker"
 	"kagami/cluster"
 	"kagami/messages"
+	"kagami/persistence/metadata"
 )
 
 // partitions finds the partitions that this node leads, for the broker.
@@ -18,6 +21,70 @@ func (p partitions) Partition(tp messages.TopicPartition, id messages.TopicID) (
 		return nil, err
 	}
 	return r, nil
+}
+
+// images waits for the image and for the replicas that follow it, so that a
+// client that created a topic can use it at once.
+type images struct {
+	*metadata.Store
+	replicas *cluster.Replicas
+}
+
+func (i images) WaitFor(ctx context.Context, offset int64) error {
+	if err := i.Store.WaitFor(ctx, offset); err != nil {
+		return err
+	}
+	return i.replicas.WaitApplied(ctx, offset)
+}
+
+// mirrors answers the broker's questions about mirrors.
+type mirrors struct {
+	*actors.Node
+	states actors.StateClient
+}
+
+func (m mirrors) ReadMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error) {
+	return m.states.ReadMirrorStates(ctx, mirror, body)
+}
+
+func (m mirrors) WriteMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error) {
+	return m.states.WriteMirrorStates(ctx, mirror, body)
+}
+
+// Describe lists the partitions of a mirror that this node leads.
+func (m mirrors) Describe(_ context.Context, mirror string) ([]broker.MirrorPartition, error) {
+	var out []broker.MirrorPartition
+	m.Partitions.Range(func(h *actors.PartitionHandle) bool {
+		if h.Mirror != mirror {
+			return true
+		}
+		row := broker.MirrorPartition{
+			Topic: h.TopicPartition.Topic, Partition: h.TopicPartition.Partition,
+			SourceOffset: messages.NoOffset, DestinationOffset: messages.NoOffset, Lag: -1,
+			State: h.Status().PartitionState,
+		}
+		if src, end, lag, ok := m.Progress(h); ok {
+			row.SourceOffset, row.DestinationOffset, row.Lag = src, end, lag
+		}
+		out = append(out, row)
+		return true
+	})
+	return out, nil
+}
+
+// State is for texts shown to people.
+func (m mirrors) State(tp messages.TopicPartition) messages.State {
+	if h := m.Partitions.Get(tp); h != nil {
+		return h.Status().State
+	}
+	return messages.StateUnknown
+}
+
+func (n *node) brokerDeps() broker.Deps {
+	m := mirrors{Node: n.mirroring, states: n.mirroring.States()}
+	return broker.Deps{
+		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Bus: m,
+	}
 }
 
 func portOf(a net.Addr) (int32, error) {

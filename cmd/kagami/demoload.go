@@ -35,20 +35,22 @@ func startLoad(ctx context.Context, bootstrap string, topics []string, perSecond
 	if err != nil {
 		return nil, fmt.Errorf("connect a producer to %s: %w", bootstrap, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	l := &demoLoad{client: cl, stop: cancel}
-	l.done.Go(func() { l.run(ctx, topics, perSecond) })
+	l.done.Go(func() { l.run(ctx, running, topics, perSecond) })
 	return l, nil
 }
 
-func (l *demoLoad) run(ctx context.Context, topics []string, perSecond int) {
+// run produces under ctx until running ends: what is on the way then is still
+// delivered.
+func (l *demoLoad) run(ctx, running context.Context, topics []string, perSecond int) {
 	tick := time.NewTicker(demoBurst)
 	defer tick.Stop()
 	burst := max(1, perSecond*int(demoBurst)/int(time.Second))
 	n := uint64(0)
 	for {
 		select {
-		case <-ctx.Done():
+		case <-running.Done():
 			return
 		case <-tick.C:
 		}

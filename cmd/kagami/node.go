@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"kagami/admin"
 	"kagami/broker"
 	"kagami/cluster"
+	"kagami/fetch"
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
@@ -42,10 +44,10 @@ type node struct {
 	replicas    *cluster.Replicas
 	system      *actors.System
 	controller  *actors.Controller
-	// mirroring   *actors.Node
-	rpc    *cluster.ActorRPC
-	broker *broker.Server
-	admin  *admin.Server
+	mirroring   *actors.Node
+	rpc         *cluster.ActorRPC
+	broker      *broker.Server
+	admin       *admin.Server
 
 	// undo stops what has been started, last first.
 	undo []func(ctx context.Context) error
@@ -63,8 +65,8 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"open bus", n.openBus},
 		{"start replicas", n.startReplicas},
 		{"start controller", n.startController},
-		{"bind listeners", n.bind},
 		{"start mirroring", n.startMirroring},
+		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},
 	} {
@@ -176,6 +178,20 @@ func (n *node) startController(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("the metadata log wasn't claimed within a minute: %w", messages.ErrTimedOut))
 	defer cancel()
 	return n.controller.WaitClaimed(ctx)
+}
+
+// fetchBudgetBytes bounds fetched data between the network and the logs.
+const fetchBudgetBytes = 256 << 20
+
+func (n *node) startMirroring(ctx context.Context) error {
+	n.mirroring = actors.NewNode(ctx, actors.NodeConfig{
+		System: n.system, Node: n.settings.nodeID, Store: n.store, Replicas: n.replicas, Bus: n.bus, Controller: n.controller,
+		Static: n.settings.static, Budget: fetch.NewBudget(fetchBudgetBytes), Random: rand.Float64, Clock: n.clock, Log: n.log,
+	})
+	n.defers(func(context.Context) error { return n.mirroring.Close() })
+	n.rpc = cluster.NewActorRPC(n.bus)
+	n.defers(func(context.Context) error { n.rpc.Close(); return nil })
+	return n.rpc.RegisterActorHandler(n.mirroring.HandleQuery)
 }
 
 // bind opens the listeners, so that ports are known, and registers this node.
