@@ -87,6 +87,7 @@ type coordinator struct {
 	attempt int64      // of loading; answers of an older one are dropped
 	shard   *fsm.Shard // nil while loading
 	queue   []pendingRequest
+	reads   []pendingRead // arrived while a group was on its way
 	storing *stateGroup
 	tidy    bool // the image changed, look for what is gone
 }
@@ -95,6 +96,11 @@ type pendingRequest struct {
 	req    *wire.WriteMirrorStatesRequest
 	writes []fsm.Write
 	reply  chan<- []byte
+}
+
+type pendingRead struct {
+	req   *wire.ReadMirrorStatesRequest
+	reply chan<- []byte
 }
 
 // stateGroup is what one append stores.
@@ -167,16 +173,17 @@ func (s *coordinator) load(c actor.Context) {
 	s.attempt++
 	s.shard, s.storing = nil, nil
 	root, self, ctx, attempt, log := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.replica.Log()
+	ticket := s.clock.Now().UnixNano() // another one for each load: two never take less than a nanosecond
 	s.helpers.Go(func() {
-		shard, n, err := replayStates(ctx, log, s.log)
+		shard, n, err := replayStates(ctx, log, ticket, s.log)
 		root.Send(self, coordinatorLoaded{attempt: attempt, shard: shard, records: n, err: err})
 	})
 }
 
 // replayStates folds a log of __mirror_state. A corrupt record is logged and
 // left out; damage of the log itself is an error.
-func replayStates(ctx context.Context, log persistence.Log, zl *zap.Logger) (*fsm.Shard, int, error) {
-	shard, records := fsm.NewShard(), 0
+func replayStates(ctx context.Context, log persistence.Log, ticket int64, zl *zap.Logger) (*fsm.Shard, int, error) {
+	shard, records := fsm.NewShard(ticket), 0
 	for offset, end := log.LogStart(), log.End(); offset < end; {
 		if err := ctx.Err(); err != nil {
 			return nil, records, context.Cause(ctx)
@@ -277,14 +284,36 @@ func (s *coordinator) request(c actor.Context, m coordinatorRequest) {
 		m.reply <- resp.AppendTo(nil)
 		return
 	}
+	if s.storing != nil {
+		// That group was planned before this read: its records come first.
+		s.reads = append(s.reads, pendingRead{req: req, reply: m.reply})
+		return
+	}
+	s.read(req, m.reply)
+}
+
+func (s *coordinator) read(req *wire.ReadMirrorStatesRequest, reply chan<- []byte) {
+	err := s.refuses()
+	if err != nil {
+		reply <- readAnswer(req, nil, 0, err)
+		return
+	}
 	lives := s.lives()
-	m.reply <- readAnswer(req, func(tp messages.TopicPartition) messages.PartitionState {
+	reply <- readAnswer(req, func(tp messages.TopicPartition, epoch int32, number int64) messages.PartitionState {
 		created, ok := lives(tp.Topic)
 		if !ok {
 			created = messages.NoOffset
 		}
-		return s.shard.Get(req.MirrorName, tp, created)
-	}, s.refuses())
+		return s.shard.Read(req.MirrorName, tp, created, epoch, number)
+	}, s.shard.Ticket(), nil)
+}
+
+func (s *coordinator) answerReads() {
+	reads := s.reads
+	s.reads = nil
+	for _, r := range reads {
+		s.read(r.req, r.reply)
+	}
 }
 
 func (s *coordinator) refuses() error {
@@ -363,6 +392,7 @@ func (s *coordinator) store(c actor.Context, g stateGroup) {
 	s.storing = &g
 	if len(g.plan.Records) == 0 {
 		s.finish(nil)
+		s.answerReads()
 		return
 	}
 	millis := s.clock.Now().UnixMilli()
@@ -371,6 +401,7 @@ func (s *coordinator) store(c actor.Context, g stateGroup) {
 		b, err := encodeStateRecord(r, millis)
 		if err != nil {
 			s.finish(err)
+			s.answerReads()
 			return
 		}
 		batches = append(batches, b...)
@@ -389,6 +420,7 @@ func (s *coordinator) store(c actor.Context, g stateGroup) {
 func (s *coordinator) stored(c actor.Context, err error) {
 	s.finish(err)
 	if err == nil {
+		s.answerReads()
 		s.next(c)
 		return
 	}
@@ -399,6 +431,7 @@ func (s *coordinator) stored(c actor.Context, err error) {
 	s.queue = nil
 	s.attempt++
 	s.shard = nil
+	s.answerReads()
 	s.retryLoad(c)
 }
 
@@ -433,5 +466,8 @@ func (s *coordinator) close() {
 			r.reply <- writeRefusal(r.req, messages.ErrNotCoordinator)
 		}
 	}
-	s.queue, s.storing, s.shard = nil, nil, nil
+	for _, r := range s.reads {
+		r.reply <- readAnswer(r.req, nil, 0, messages.ErrNotCoordinator)
+	}
+	s.queue, s.reads, s.storing, s.shard = nil, nil, nil, nil
 }

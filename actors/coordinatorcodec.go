@@ -216,7 +216,7 @@ func writesOf(req *wire.WriteMirrorStatesRequest, lives fsm.Lives) []fsm.Write {
 		for _, p := range t.Partitions {
 			w := fsm.NewWrite(req.MirrorName, messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex})
 			w.State, w.LME = messages.State(p.State), p.LastMirrorEpoch
-			w.LeaderEpoch, w.Number, w.Created = p.LeaderEpoch, p.WriteNumber, created
+			w.LeaderEpoch, w.Number, w.Ticket, w.Created = p.LeaderEpoch, p.WriteNumber, p.Ticket, created
 			w.Cause, w.Principal, w.RequestID = p.Cause, p.Principal, p.RequestID
 			w.Notes = fsm.Notes{
 				Error: p.ErrorText, CutRecords: p.CutRecords, CutBytes: p.CutBytes, CutFrom: p.CutFrom, CutTo: p.CutTo,
@@ -261,7 +261,7 @@ func writeRefusal(req *wire.WriteMirrorStatesRequest, err error) []byte {
 }
 
 // readAnswer answers a read, or refuses every partition with err.
-func readAnswer(req *wire.ReadMirrorStatesRequest, get func(messages.TopicPartition) messages.PartitionState, err error) []byte {
+func readAnswer(req *wire.ReadMirrorStatesRequest, read func(tp messages.TopicPartition, epoch int32, number int64) messages.PartitionState, ticket int64, err error) []byte {
 	resp := wire.NewReadMirrorStatesResponse()
 	for _, t := range req.Topics {
 		rt := wire.NewReadMirrorStatesResponseTopicStates()
@@ -270,7 +270,8 @@ func readAnswer(req *wire.ReadMirrorStatesRequest, get func(messages.TopicPartit
 			rp := wire.NewReadMirrorStatesResponsePartitionStateData()
 			rp.PartitionIndex, rp.State, rp.ErrorCode = p.PartitionIndex, int8(messages.StateUnknown), coordinatorCode(err)
 			if err == nil {
-				fillState(&rp, get(messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}))
+				fillState(&rp, read(messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}, p.LeaderEpoch, p.WriteNumber))
+				rp.Ticket = ticket
 			}
 			rt.Partitions = append(rt.Partitions, rp)
 		}

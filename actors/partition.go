@@ -38,11 +38,15 @@ type (
 	}
 	partitionTell struct{ in fsm.Input }
 	partitionRead struct {
-		life  int64
-		state messages.PartitionState
+		life, number int64 // number of the question
+		state        messages.PartitionState
+		ticket       int64
 	}
-	partitionReadAgain struct{ life int64 }
-	partitionEvent     struct {
+	partitionReadAgain struct {
+		life int64
+		read fsm.ReadState
+	}
+	partitionEvent struct {
 		life  int64
 		work  uint32
 		event fetch.Event
@@ -82,15 +86,16 @@ type partition struct {
 	running   *partitionJob
 	cancelJob context.CancelFunc
 
-	fetchWork uint32 // work number of the fetcher's creation
-	openWork  uint32 // work number of OpenPartition, 0 = the gate is to stay closed
-	open      bool
-	proactive bool // a background bump runs
-	resigning bool
-	stopTimer func() bool
-	nextRetry time.Time      // zero: no retry is set
-	state     messages.State // published last
-	since     time.Time
+	readNumber int64  // of the last question to the coordinator
+	fetchWork  uint32 // work number of the fetcher's creation
+	openWork   uint32 // work number of OpenPartition, 0 = the gate is to stay closed
+	open       bool
+	proactive  bool // a background bump runs
+	resigning  bool
+	stopTimer  func() bool
+	nextRetry  time.Time      // zero: no retry is set
+	state      messages.State // published last
+	since      time.Time
 }
 
 // partitionJob is something that waits for disk or network. run mustn't touch
@@ -112,7 +117,7 @@ func (p *partition) Receive(c actor.Context) {
 	case partitionAssigned:
 		a := p.handle.assigned.Load()
 		p.worker.throttled = a.throttled
-		p.feed(c, fsm.Lead{Epoch: a.epoch, Desired: a.desired})
+		p.feed(c, p.lead(a))
 		p.admit()
 	case partitionInput:
 		if m.life == p.life {
@@ -124,14 +129,12 @@ func (p *partition) Receive(c actor.Context) {
 	case partitionTell:
 		p.feed(c, m.in)
 	case partitionRead:
-		if m.life == p.life {
-			p.feed(c, fsm.Loaded{
-				State: m.state, LogEmpty: p.worker.replica.State().End == 0, NowMillis: p.shared.config.Clock.Now().UnixMilli(),
-			})
+		if m.life == p.life && m.number == p.readNumber {
+			p.feed(c, fsm.Loaded{State: m.state, LogEmpty: p.worker.replica.State().End == 0, Ticket: m.ticket})
 		}
 	case partitionReadAgain:
 		if m.life == p.life && !p.resigning {
-			p.read(c)
+			p.read(c, m.read)
 		}
 	case partitionEvent:
 		if m.life == p.life {
@@ -160,7 +163,11 @@ func (p *partition) start(c actor.Context) {
 	p.life = p.shared.lives.Add(1)
 	p.gone = &atomic.Bool{}
 	p.core = fsm.NewPartition(a.mirror, a.tp, a.key.CreatedAt)
-	p.feed(c, fsm.Lead{Epoch: a.epoch, Desired: a.desired})
+	p.feed(c, p.lead(a))
+}
+
+func (p *partition) lead(a *assignment) fsm.Lead {
+	return fsm.Lead{Epoch: a.epoch, Desired: a.desired, NowMillis: p.shared.config.Clock.Now().UnixMilli()}
 }
 
 func (p *partition) close() {
@@ -189,10 +196,10 @@ func (p *partition) perform(c actor.Context, o fsm.Output) {
 	switch o := o.(type) {
 	case fsm.ReadState:
 		if o.Again {
-			p.after(c, partitionReadDelay, partitionReadAgain{life: p.life})
+			p.after(c, partitionReadDelay, partitionReadAgain{life: p.life, read: o})
 			return
 		}
-		p.read(c)
+		p.read(c, o)
 	case fsm.PersistWrite:
 		w := o.Write
 		if w.Principal == "" {
@@ -246,8 +253,9 @@ func (p *partition) report(o fsm.Output) {
 	}
 }
 
-func (p *partition) read(c actor.Context) {
-	c.Send(p.shared.keeper, keeperRead{mirror: p.worker.mirror, tp: p.worker.tp, life: p.life, to: c.Self(), dead: p.gone})
+func (p *partition) read(c actor.Context, r fsm.ReadState) {
+	p.readNumber = r.Number
+	c.Send(p.shared.keeper, keeperRead{mirror: p.worker.mirror, tp: p.worker.tp, epoch: r.Epoch, number: r.Number, life: p.life, to: c.Self(), dead: p.gone})
 }
 
 func (p *partition) after(c actor.Context, d time.Duration, m any) func() bool {

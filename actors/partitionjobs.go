@@ -194,7 +194,7 @@ func (w partitionWorker) disk(ctx context.Context, f func() error) error {
 // align is LOG_TRUNCATION up to the cut: seal, ask, cut (workflows.md,
 // "LOG_TRUNCATION in detail").
 func (w partitionWorker) align(ctx context.Context, work uint32) fsm.Input {
-	if err := w.disk(ctx, func() error { _, err := w.replica.SetMode(ctx, messages.ModeSealed); return err }); err != nil {
+	if err := w.disk(ctx, func() error { return w.sealAnew(ctx) }); err != nil {
 		return failed(work, "seal", err)
 	}
 	lme, err := w.shared.config.Source.LastMirrorEpoch(ctx, w.mirror, w.tp)
@@ -214,6 +214,20 @@ func (w partitionWorker) align(ctx context.Context, work uint32) fsm.Input {
 		return failed(work, "truncate", err)
 	}
 	return fsm.Truncated{Work: work, Cut: fsm.Cut{From: cut.From, To: cut.To, Records: cut.Records, Bytes: cut.Bytes}}
+}
+
+// sealAnew moves the seal to the log end. A repeated seal keeps its offset, and
+// a start that follows a stop before the partition was opened finds the stop's:
+// the next stop would take that one's MIRROR_PID_RESET for its own (found by
+// test/sim, seed 10).
+func (w partitionWorker) sealAnew(ctx context.Context) error {
+	if w.replica.State().Mode == messages.ModeSealed {
+		if _, err := w.replica.SetMode(ctx, messages.ModeMirroring); err != nil {
+			return err
+		}
+	}
+	_, err := w.replica.SetMode(ctx, messages.ModeSealed)
+	return err
 }
 
 // truncationOffset is the end of the largest local epoch <= lme, 0 if there is

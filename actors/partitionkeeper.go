@@ -51,6 +51,8 @@ type (
 	keeperRead struct {
 		mirror string
 		tp     messages.TopicPartition
+		epoch  int32
+		number int64
 		life   int64
 		to     *actor.PID
 		dead   *atomic.Bool
@@ -218,7 +220,7 @@ func writeRequest(mirror string, sent []keeperWrite) []byte {
 		}
 		p := wire.NewWriteMirrorStatesRequestPartitionStateData()
 		p.PartitionIndex, p.State, p.LastMirrorEpoch = w.Partition.Partition, int8(w.State), w.LME
-		p.LeaderEpoch, p.WriteNumber = w.LeaderEpoch, w.Number
+		p.LeaderEpoch, p.WriteNumber, p.Ticket = w.LeaderEpoch, w.Number, w.Ticket
 		p.Cause, p.Principal, p.RequestID = w.Cause, w.Principal, w.RequestID
 		n := w.Notes
 		p.ErrorText, p.CutRecords, p.CutBytes, p.CutFrom, p.CutTo = n.Error, n.CutRecords, n.CutBytes, n.CutFrom, n.CutTo
@@ -303,34 +305,30 @@ func (k *keeper) nextRead(c actor.Context, mirror string) {
 		return
 	}
 	q.reading = true
-	tps := make([]messages.TopicPartition, len(sent))
-	for i, s := range sent {
-		tps[i] = s.tp
-	}
 	root, self, ctx := c.ActorSystem().Root, c.Self(), k.ctx
 	k.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, keeperTimeout, messages.ErrTimedOut)
 		defer cancel()
-		resp, err := readStates(ctx, k.states, mirror, tps)
+		resp, err := readStates(ctx, k.states, mirror, sent)
 		root.Send(self, keeperHasRead{mirror: mirror, sent: sent, resp: resp, err: err})
 	})
 }
 
-func readStates(ctx context.Context, states StateClient, mirror string, tps []messages.TopicPartition) (*wire.ReadMirrorStatesResponse, error) {
+func readStates(ctx context.Context, states StateClient, mirror string, reads []keeperRead) (*wire.ReadMirrorStatesResponse, error) {
 	req := wire.NewReadMirrorStatesRequest()
 	req.MirrorName = mirror
 	topics := map[string]int{}
-	for _, tp := range tps {
-		i, ok := topics[tp.Topic]
+	for _, r := range reads {
+		i, ok := topics[r.tp.Topic]
 		if !ok {
 			i = len(req.Topics)
-			topics[tp.Topic] = i
+			topics[r.tp.Topic] = i
 			t := wire.NewReadMirrorStatesRequestTopicStates()
-			t.Name = tp.Topic
+			t.Name = r.tp.Topic
 			req.Topics = append(req.Topics, t)
 		}
 		p := wire.NewReadMirrorStatesRequestPartitionRef()
-		p.PartitionIndex = tp.Partition
+		p.PartitionIndex, p.LeaderEpoch, p.WriteNumber = r.tp.Partition, r.epoch, r.number
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	resp := wire.NewPtrReadMirrorStatesResponse()
@@ -343,7 +341,7 @@ func readStates(ctx context.Context, states StateClient, mirror string, tps []me
 
 func (k *keeper) hasRead(c actor.Context, m keeperHasRead) {
 	q := k.queue(m.mirror)
-	found := map[messages.TopicPartition]messages.PartitionState{}
+	found := map[messages.TopicPartition]wire.ReadMirrorStatesResponsePartitionStateData{}
 	why := m.err
 	if why == nil && m.resp.ErrorCode != 0 {
 		why = wire.ErrorForCode(m.resp.ErrorCode, "")
@@ -354,17 +352,17 @@ func (k *keeper) hasRead(c actor.Context, m keeperHasRead) {
 				why = wire.ErrorForCode(p.ErrorCode, "")
 				continue
 			}
-			found[messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}] = stateOf(p)
+			found[messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}] = p
 		}
 	}
 	var again []keeperRead
 	for _, s := range m.sent {
-		state, ok := found[s.tp]
+		answer, ok := found[s.tp]
 		if !ok || m.err != nil {
 			again = append(again, s)
 			continue
 		}
-		c.ActorSystem().Root.Send(s.to, partitionRead{life: s.life, state: state})
+		c.ActorSystem().Root.Send(s.to, partitionRead{life: s.life, number: s.number, state: stateOf(answer), ticket: answer.Ticket})
 	}
 	if len(again) == 0 {
 		q.reading, q.readWait = false, 0
@@ -459,7 +457,11 @@ func (b busStates) ask(ctx context.Context, mirror string, subject func(int32) s
 // that it can't answer for now is an error: NOT_COORDINATOR and the like come as
 // the sentinels of package messages.
 func ReadMirrorStates(ctx context.Context, states StateClient, mirror string, tps []messages.TopicPartition) (map[messages.TopicPartition]messages.PartitionState, error) {
-	resp, err := readStates(ctx, states, mirror, tps)
+	reads := make([]keeperRead, len(tps))
+	for i, tp := range tps {
+		reads[i] = keeperRead{tp: tp, epoch: messages.NoEpoch}
+	}
+	resp, err := readStates(ctx, states, mirror, reads)
 	if err == nil && resp.ErrorCode != 0 {
 		err = stateError(resp.ErrorCode)
 	}

@@ -37,6 +37,7 @@ type Partition struct {
 
 	logEmpty bool
 	number   int64 // of the last write
+	ticket   int64 // of the last read
 	pending  *pendingWrite
 	deferred []Input
 	noteDue  bool // notes that no write has carried yet
@@ -71,6 +72,7 @@ const (
 type pendingWrite struct {
 	kind       writeKind
 	number     int64
+	epoch      int32
 	transition Transition
 	cause      Cause
 	lme        int32
@@ -161,7 +163,10 @@ func (p *Partition) step(in Input, env Env) {
 func (p *Partition) lead(in Lead, env Env) {
 	if p.epoch == messages.NoEpoch {
 		p.epoch, p.desired = in.Epoch, in.Desired
-		p.emit(ReadState{})
+		// Above every number of an earlier incarnation under the same leader epoch,
+		// whose last write may still be on its way.
+		p.number = max(p.number+1, in.NowMillis<<16)
+		p.emit(ReadState{Epoch: p.epoch, Number: p.number})
 		return
 	}
 	p.epoch = max(p.epoch, in.Epoch) // a bump: what runs goes on
@@ -179,10 +184,10 @@ func (p *Partition) wish(d messages.Desired, env Env) {
 // resign forgets everything: a later leadership starts by reading.
 func (p *Partition) resign() {
 	led := p.epoch != messages.NoEpoch
-	work, timer, stale := p.work+1, p.timer+1, p.stale
+	work, timer, stale, number := p.work+1, p.timer+1, p.stale, p.number
 	desired, out := p.desired, p.out
 	*p = *NewPartition(p.mirror, p.tp, p.created)
-	p.work, p.timer, p.stale, p.desired, p.out = work, timer, stale, desired, out
+	p.work, p.timer, p.stale, p.number, p.desired, p.out = work, timer, stale, number, desired, out
 	if led {
 		p.emit(Cancel{})
 		p.emit(StopTimer{})
@@ -198,9 +203,8 @@ func (p *Partition) load(in Loaded, env Env) {
 	}
 	p.loaded, p.stored, p.logEmpty = true, in.State, in.LogEmpty
 	p.machine.Set(in.State.State)
-	// Above every number of an earlier incarnation under the same leader epoch,
-	// whose last write may still be on its way.
-	p.number = max(in.State.WriteNumber, in.NowMillis<<16)
+	p.ticket = in.Ticket
+	p.number = max(p.number, in.State.WriteNumber)
 	p.cause = 0
 	if in.State.State == messages.StateFailed {
 		p.cause = CauseUnknown
@@ -219,7 +223,8 @@ func (p *Partition) reload() {
 	p.emit(StopTimer{})
 	p.emit(ClosePartition{})
 	p.emit(Unfetch{Work: p.work})
-	p.emit(ReadState{Again: true})
+	p.number++
+	p.emit(ReadState{Again: true, Epoch: p.epoch, Number: p.number})
 }
 
 func (p *Partition) refused(in WriteRefused) {
@@ -228,12 +233,13 @@ func (p *Partition) refused(in WriteRefused) {
 		return
 	}
 	p.emit(Fenced{Text: in.Text})
-	if in.Fenced {
+	if in.Fenced && p.pending.epoch >= p.epoch {
 		// Somebody newer leads. The metadata image will say so; until then nothing
 		// is done here.
 		p.resign()
 		return
 	}
+	// Or we lead again by now, and somebody else did in between.
 	p.reload()
 }
 
@@ -305,8 +311,8 @@ func (p *Partition) fire(on Event, env Env, d decision) {
 // send numbers a write and puts it in flight. Every write carries all notes.
 func (p *Partition) send(pw pendingWrite, w Write) {
 	p.number++
-	pw.number = p.number
-	w.LeaderEpoch, w.Number, w.Created = p.epoch, p.number, p.created
+	pw.number, pw.epoch = p.number, p.epoch
+	w.LeaderEpoch, w.Number, w.Ticket, w.Created = p.epoch, p.number, p.ticket, p.created
 	text := w.Notes.Error
 	w.Notes = Notes{
 		Error: text, CutRecords: p.stored.CutRecords, CutBytes: p.stored.CutBytes, CutFrom: p.stored.CutFrom, CutTo: p.stored.CutTo,

@@ -33,7 +33,7 @@ type rig struct {
 
 func newRig(t *testing.T, wish messages.Desired) *rig {
 	t.Helper()
-	r := &rig{t: t, shard: NewShard(), env: Env{Policy: DefaultRetryPolicy(), Random: 0.5}, epoch: 50, wish: wish}
+	r := &rig{t: t, shard: NewShard(1), env: Env{Policy: DefaultRetryPolicy(), Random: 0.5}, epoch: 50, wish: wish}
 	r.restart()
 	return r
 }
@@ -43,7 +43,7 @@ func (r *rig) restart() {
 	r.part = NewPartition("m", tp(0), messages.NoOffset)
 	r.acts, r.held, r.timer = nil, nil, SetTimer{}
 	r.millis++
-	r.feed(Lead{Epoch: r.epoch, Desired: r.wish})
+	r.feed(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis})
 }
 
 func (r *rig) feed(in Input) {
@@ -56,7 +56,7 @@ func (r *rig) feed(in Input) {
 func (r *rig) take(o Output) {
 	switch o := o.(type) {
 	case ReadState:
-		r.feed(Loaded{State: r.shard.Get("m", tp(0), messages.NoOffset), LogEmpty: r.empty, NowMillis: r.millis})
+		r.feed(Loaded{State: r.shard.Read("m", tp(0), messages.NoOffset, o.Epoch, o.Number), LogEmpty: r.empty, Ticket: r.shard.Ticket()})
 	case PersistWrite:
 		if r.hold {
 			r.held = append(r.held, o)
@@ -120,7 +120,7 @@ func (r *rig) due() {
 func (r *rig) stop(lastEpoch int32) {
 	r.feed(Sealed{Work: r.work(), LastEpoch: lastEpoch, ResetEpoch: messages.NoEpoch})
 	r.epoch++
-	r.feed(Lead{Epoch: r.epoch, Desired: r.wish})
+	r.feed(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis})
 	r.feed(StepDone{Work: r.work(), Step: StepBump, Epoch: r.epoch})
 	r.feed(StepDone{Work: r.work(), Step: StepAbort})
 	r.feed(StepDone{Work: r.work(), Step: StepReset})
@@ -295,7 +295,7 @@ func TestD16StopKilledAfterEachStep(t *testing.T) {
 				},
 				func() {
 					r.epoch++
-					r.feed(Lead{Epoch: r.epoch, Desired: r.wish})
+					r.feed(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis})
 					r.feed(StepDone{Work: r.work(), Step: StepBump, Epoch: r.epoch})
 				},
 				func() { r.feed(StepDone{Work: r.work(), Step: StepAbort}) },
@@ -322,7 +322,7 @@ func TestD16StopKilledAfterEachStep(t *testing.T) {
 			r.feed(log)
 			if log.ResetEpoch == messages.NoEpoch {
 				r.epoch++
-				r.feed(Lead{Epoch: r.epoch, Desired: r.wish})
+				r.feed(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis})
 				r.feed(StepDone{Work: r.work(), Step: StepBump, Epoch: r.epoch})
 				r.feed(StepDone{Work: r.work(), Step: StepAbort})
 				r.feed(StepDone{Work: r.work(), Step: StepReset})
@@ -562,7 +562,7 @@ func TestD57StopFailsForGood(t *testing.T) {
 
 func TestOP44LostState(t *testing.T) {
 	t.Run("empty log", func(t *testing.T) {
-		r := &rig{t: t, shard: NewShard(), env: Env{Policy: DefaultRetryPolicy()}, epoch: 50, wish: messages.DesiredStopped, empty: true}
+		r := &rig{t: t, shard: NewShard(1), env: Env{Policy: DefaultRetryPolicy()}, epoch: 50, wish: messages.DesiredStopped, empty: true}
 		r.restart()
 		require.Equal(t, []string{"STOPPED"}, r.path)
 	})

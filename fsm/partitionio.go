@@ -13,18 +13,20 @@ type Input interface{ input() }
 
 type (
 	// Lead: this node leads the partition under Epoch. Repeated with a higher epoch
-	// after a bump, and with a new wish at any time.
+	// after a bump, and with a new wish at any time. NowMillis is the time: write
+	// numbers of this incarnation start above it.
 	Lead struct {
-		Epoch   int32
-		Desired messages.Desired
+		Epoch     int32
+		Desired   messages.Desired
+		NowMillis int64
 	}
 	// Resign: this node leads the partition no more.
 	Resign struct{}
 	// Loaded answers ReadState with what the coordinator has stored.
 	Loaded struct {
-		State     messages.PartitionState
-		LogEmpty  bool  // log end offset 0
-		NowMillis int64 // write numbers of this incarnation start above it
+		State    messages.PartitionState
+		LogEmpty bool  // log end offset 0
+		Ticket   int64 // of the answer; writes carry it
 	}
 	// Wish: mirror.name of the topic changed.
 	Wish struct{ Desired messages.Desired }
@@ -178,7 +180,12 @@ type Output interface{ output() }
 type (
 	// ReadState: ask the coordinator, answer Loaded. Again: after a refused write;
 	// the owner waits a little, so that a disagreement doesn't spin.
-	ReadState struct{ Again bool }
+	// Epoch and Number fence older leaders ([Shard.Fence]).
+	ReadState struct {
+		Again  bool
+		Epoch  int32
+		Number int64
+	}
 	// PersistWrite: store at the coordinator, repeat until it answers for good;
 	// answer Written or WriteRefused.
 	PersistWrite struct{ Write Write }

@@ -79,12 +79,84 @@ type mirrorStates struct {
 
 // Shard is what one coordinator shard knows: the fold of [Shard.Apply] over the
 // records of its partition of __mirror_state. One goroutine at a time.
+//
+// Besides, in memory only, it knows which leader has read what. A read by a
+// leader is a fence: from then on writes under an older epoch, or with a lower
+// number under the same one, are refused, so the late write of an old leader
+// can't land behind the back of the new one. A new coordinator doesn't know the
+// fences, so it gives new tickets: whoever writes with an old one reads again.
 type Shard struct {
 	mirrors map[string]*mirrorStates
+	ticket  int64
+	fences  map[planKey]fence
 }
 
-// NewShard knows nothing.
-func NewShard() *Shard { return &Shard{mirrors: map[string]*mirrorStates{}} }
+// fence is the last read of a leader: reader is the number it came with, number
+// what its writes are above.
+type fence struct {
+	epoch          int32
+	reader, number int64
+}
+
+// NewShard knows nothing. ticket is another one for each life of a coordinator,
+// never 0; 0 means that tickets aren't used.
+func NewShard(ticket int64) *Shard {
+	return &Shard{mirrors: map[string]*mirrorStates{}, ticket: ticket, fences: map[planKey]fence{}}
+}
+
+// Ticket goes with the answer to a read.
+func (s *Shard) Ticket() int64 { return s.ticket }
+
+// fenceJump is how far above known write numbers a reader starts whose own
+// number is below them: more than an earlier incarnation may have on its way.
+const fenceJump = 1 << 12
+
+// Read is [Shard.Get] for a leader: a fence under its epoch and number, see
+// [Shard]. The answer's WriteNumber is where the reader's writes start. A reader
+// whose number is below what is known (its clock went back, or another leader's
+// is ahead) starts well above it; the same read again gets the same answer. Call
+// it when no planned group is on its way to the log: such a group was planned
+// before the fence.
+func (s *Shard) Read(mirror string, tp messages.TopicPartition, created int64, epoch int32, number int64) messages.PartitionState {
+	out := s.Get(mirror, tp, created)
+	k := planKey{mirror, tp}
+	f, ok := s.fences[k]
+	switch {
+	case epoch == messages.NoEpoch || ok && epoch < f.epoch || epoch < out.LeaderEpoch:
+		return out // a mere reader, or an old leader
+	case ok && epoch == f.epoch && number == f.reader:
+		// the same read again
+	default:
+		known := out.WriteNumber // under any epoch: numbers only grow
+		if ok {
+			known = max(known, f.number)
+		}
+		f = fence{epoch: epoch, reader: number, number: number}
+		if number <= known {
+			f.number = known + fenceJump
+		}
+		s.fences[k] = f
+	}
+	out.WriteNumber = max(out.WriteNumber, f.number)
+	return out
+}
+
+// fenced refuses writes that a reader has ruled out.
+func (s *Shard) fenced(k planKey, w Write) error {
+	if w.Ticket != 0 && s.ticket != 0 && w.Ticket != s.ticket {
+		return fmt.Errorf("%w: written after a read from an earlier coordinator, read again", messages.ErrInvalidMirrorStates)
+	}
+	f, ok := s.fences[k]
+	switch {
+	case !ok || w.LeaderEpoch == messages.NoEpoch || w.LeaderEpoch > f.epoch:
+		return nil
+	case w.LeaderEpoch < f.epoch:
+		return fmt.Errorf("%w: write under epoch %d, but the leader of epoch %d has read", messages.ErrFencedLeaderEpoch, w.LeaderEpoch, f.epoch)
+	case w.Number <= f.number:
+		return fmt.Errorf("%w: write %d comes after a read with number %d, read again", messages.ErrInvalidMirrorStates, w.Number, f.number)
+	}
+	return nil
+}
 
 func (s *Shard) mirror(name string) *mirrorStates {
 	m := s.mirrors[name]

@@ -96,7 +96,7 @@ func TestWritingAState(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := NewShard()
+			s := NewShard(1)
 			var last Plan
 			for _, w := range tt.writes {
 				last = do(t, s, w)
@@ -149,7 +149,7 @@ func TestFencedWrites(t *testing.T) {
 		w.LeaderEpoch, w.Number = epoch, number
 		return w
 	}
-	s := NewShard()
+	s := NewShard(1)
 	do(t, s, by(write(0, sTruncation), 5, 1), by(write(0, sMirroring), 5, 2))
 	first := do(t, s, by(write(0, sFailed), 5, 3))
 
@@ -159,7 +159,7 @@ func TestFencedWrites(t *testing.T) {
 		require.Equal(t, first.Answers, again.Answers)
 	})
 	t.Run("a late copy of an older write", func(t *testing.T) {
-		require.ErrorIs(t, do(t, s, by(write(0, sMirroring), 5, 2)).Answers[0].Err, messages.ErrFencedLeaderEpoch)
+		require.ErrorIs(t, do(t, s, by(write(0, sMirroring), 5, 2)).Answers[0].Err, messages.ErrInvalidMirrorStates)
 	})
 	t.Run("a new leader", func(t *testing.T) {
 		require.NoError(t, do(t, s, by(write(0, sStopping), 6, 1)).Answers[0].Err)
@@ -173,10 +173,34 @@ func TestFencedWrites(t *testing.T) {
 	})
 }
 
+// TestFencesAndTickets: a leader's read rules out what older ones still write.
+func TestFencesAndTickets(t *testing.T) {
+	by := func(w Write, epoch int32, number, ticket int64) Write {
+		w.LeaderEpoch, w.Number, w.Ticket = epoch, number, ticket
+		return w
+	}
+	s := NewShard(7)
+	stored := do(t, s, by(write(0, sStopped), 5, 1, 7))
+	require.Equal(t, int64(100), s.Read("m", tp(0), messages.NoOffset, 6, 100).WriteNumber)
+	err := func(w Write) error { return s.Plan([]Write{w}).Answers[0].Err }
+	require.ErrorIs(t, err(by(write(0, sTruncation), 5, 2, 7)), messages.ErrFencedLeaderEpoch, "the old leader's late write")
+	require.ErrorIs(t, err(by(write(0, sTruncation), 6, 100, 7)), messages.ErrInvalidMirrorStates, "an earlier incarnation's")
+	require.ErrorIs(t, err(by(write(0, sTruncation), 6, 101, 8)), messages.ErrInvalidMirrorStates, "read from another coordinator")
+	require.NoError(t, err(by(write(0, sTruncation), 6, 101, 7)))
+	require.NoError(t, err(by(write(0, sTruncation), 6, 101, 0)), "without a ticket nothing is compared")
+	require.Equal(t, stored.Answers, s.Plan([]Write{by(write(0, sStopped), 5, 1, 3)}).Answers, "a repeat gets its answer")
+	s.Read("m", tp(0), messages.NoOffset, 5, 200)
+	require.NoError(t, err(by(write(0, sTruncation), 6, 101, 7)), "an older reader moves nothing")
+	behind := s.Read("m", tp(0), messages.NoOffset, 6, 3)
+	require.Equal(t, int64(100+fenceJump), behind.WriteNumber, "a clock that is behind")
+	require.Equal(t, behind, s.Read("m", tp(0), messages.NoOffset, 6, 3), "the same read again")
+	require.ErrorIs(t, err(by(write(0, sTruncation), 6, 101, 7)), messages.ErrInvalidMirrorStates)
+}
+
 // TestD55LMEsOfOneStop: one record per mirror holds all; an LME record that
 // another partition's stop writes carries no stale entry.
 func TestD55LMEsOfOneStop(t *testing.T) {
-	s := NewShard()
+	s := NewShard(1)
 	do(t, s, write(0, sTruncation), write(1, sTruncation))
 	do(t, s, write(0, sMirroring), write(1, sMirroring))
 	do(t, s, write(0, sStopping), write(1, sStopping))
@@ -194,7 +218,7 @@ func TestD55LMEsOfOneStop(t *testing.T) {
 }
 
 func TestNotesMakeARecord(t *testing.T) {
-	s := NewShard()
+	s := NewShard(1)
 	do(t, s, write(0, sTruncation), write(0, sMirroring))
 	w := NewWrite("m", tp(0))
 	w.Notes.CutRecords, w.Notes.CutFrom, w.Notes.CutTo = 2, 8, 10
@@ -207,7 +231,7 @@ func TestNotesMakeARecord(t *testing.T) {
 }
 
 func TestReplayOddRecords(t *testing.T) {
-	s := NewShard()
+	s := NewShard(1)
 	rec := func(state, previous messages.State) Record {
 		st := messages.UnknownPartitionState()
 		st.State, st.Previous = state, previous
@@ -225,7 +249,7 @@ func TestReplayOddRecords(t *testing.T) {
 }
 
 func TestDeleteAndForget(t *testing.T) {
-	s := NewShard()
+	s := NewShard(1)
 	a := write(0, sStopped)
 	a.Created = 10
 	b := write(1, sStopped)
@@ -263,7 +287,7 @@ func TestDeleteAndForget(t *testing.T) {
 func TestReplayEqualsLive(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		live := NewShard()
+		live := NewShard(1)
 		var log []Record
 		for range 60 {
 			var group []Write
@@ -280,7 +304,7 @@ func TestReplayEqualsLive(t *testing.T) {
 			live.Commit(p)
 			log = append(log, p.Records...)
 		}
-		replayed := NewShard()
+		replayed := NewShard(1)
 		for _, r := range log {
 			require.NoError(t, replayed.Apply(r))
 		}

@@ -62,6 +62,9 @@ func (p *planner) write(w Write) Answer {
 	k := planKey{w.Mirror, w.Partition}
 	cur := p.entry(k, w.Created)
 	next, changed, drop, err := Next(cur.state, w)
+	if err == nil && !repeat(cur.state, w) {
+		err = p.base.fenced(k, w)
+	}
 	if err != nil {
 		return Answer{Err: fmt.Errorf("write state of %s: %w", w.Partition, err), Previous: cur.state.Previous, Attempt: cur.state.RetryAttempt}
 	}
@@ -160,6 +163,7 @@ func (s *Shard) PlanForget(lives Lives, cause string) Plan {
 		left := maps.Clone(m.epochs)
 		for tp := range gone {
 			delete(m.states, tp)
+			delete(s.fences, planKey{mirror, tp})
 			delete(left, tp)
 		}
 		if len(left) != len(m.epochs) {

@@ -20,6 +20,9 @@ type Write struct {
 	// sender, nothing is compared. Number 0 = never a repeat.
 	LeaderEpoch int32
 	Number      int64
+	// Ticket of the read that the write builds on, 0 = none: a coordinator that
+	// gave another one refuses it, because what the writer knows may be history.
+	Ticket int64
 
 	// Notes (OP-37): absolute values, kept by the coordinator where they say
 	// nothing ("" , 0, NoOffset). A write that keeps the state and brings new notes
@@ -126,7 +129,7 @@ func fenced(cur messages.PartitionState, w Write) error {
 	case w.LeaderEpoch < cur.LeaderEpoch:
 		return fmt.Errorf("%w: write under epoch %d, the last one was under %d", messages.ErrFencedLeaderEpoch, w.LeaderEpoch, cur.LeaderEpoch)
 	case w.LeaderEpoch == cur.LeaderEpoch && w.Number != 0 && w.Number < cur.WriteNumber:
-		return fmt.Errorf("%w: write %d came after write %d", messages.ErrFencedLeaderEpoch, w.Number, cur.WriteNumber)
+		return fmt.Errorf("%w: write %d came after write %d, read again", messages.ErrInvalidMirrorStates, w.Number, cur.WriteNumber)
 	}
 	return nil
 }
