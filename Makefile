@@ -20,7 +20,11 @@ run: build
 
 ## demo: two nodes; mirror, lag, failover, failback, comparison (SOURCE=kafka: real Apache Kafka as the source)
 demo: build
-	$(BIN)/kagami demo --source=$(SOURCE)
+ifeq ($(SOURCE),kafka)
+	$(GO) run ./test/kafka/with $(BIN)/kagami demo --source-bootstrap={}
+else
+	$(BIN)/kagami demo
+endif
 
 ## test: all tests. Real-Kafka tests are skipped with a count where Java or Maven are missing
 test:

@@ -58,9 +58,9 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			fmt.Fprintln(stderr, "remove", dir+":", err)
 		}
 	}()
-	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover}
-	if d.sourceBootstrap == "" {
-		steps = append(steps, d.failback, d.compare)
+	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover, d.failback, d.compareBack}
+	if d.sourceBootstrap != "" {
+		steps = []func(context.Context) error{d.startClusters, d.mirror, d.compareMirror, d.failover}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -262,22 +262,50 @@ func (d *demo) failback(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) compare(ctx context.Context) error {
-	rows, err := verify(ctx, verifyOptions{mirror: demoMirror, bootstrap: d.a.kafka, topics: ".*", deep: true})
+// compareBack is the end of the whole demo: A is a copy of B again.
+func (d *demo) compareBack(ctx context.Context) error {
+	if err := d.compare(ctx, d.a.kafka); err != nil {
+		return err
+	}
+	d.say("6. Every batch on A equals the one on B, byte for byte.")
+	return nil
+}
+
+// compareMirror waits until B has all, and compares it with a source that lives.
+func (d *demo) compareMirror(ctx context.Context) error {
+	if err := waitFor(ctx, time.Minute, func() (bool, string, error) {
+		src, err := d.ca.ends(ctx, d.topics)
+		if err != nil {
+			return false, "", err
+		}
+		dst, err := d.cb.ends(ctx, d.topics)
+		return src == dst, fmt.Sprintf("B is at %d of %d", dst, src), err
+	}); err != nil {
+		return fmt.Errorf("catch up: %w", err)
+	}
+	if err := d.compare(ctx, d.b.kafka); err != nil {
+		return err
+	}
+	d.say("   Every batch on B equals the one on A, byte for byte.")
+	return nil
+}
+
+// compare verifies the mirror of the cluster at bootstrap and prints the table.
+func (d *demo) compare(ctx context.Context, bootstrap string) error {
+	rows, err := verify(ctx, verifyOptions{mirror: demoMirror, bootstrap: bootstrap, topics: ".*", deep: true})
 	if len(rows) > 0 {
 		if perr := printVerdict(d.out, rows); perr != nil {
 			return perr
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("compare A with B: %w", err)
+		return fmt.Errorf("compare source and destination: %w", err)
 	}
 	for _, r := range rows {
 		if !r.Equal() {
 			return errDifferent
 		}
 	}
-	d.say("6. Every batch on A equals the one on B, byte for byte.")
 	return nil
 }
 
