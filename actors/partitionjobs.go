@@ -106,7 +106,7 @@ func (p *partition) jobFor(c actor.Context, o fsm.Output) partitionJob {
 			if w.unfetch(ctx) != nil {
 				return nil
 			}
-			return fsm.FetcherGone{Work: o.Work}
+			return fsm.FetcherGone(o)
 		}}
 	case fsm.RaiseEpoch:
 		return partitionJob{name: "raise epoch", run: func(ctx context.Context) fsm.Input { return w.raise(ctx, o) }}

@@ -179,30 +179,30 @@ func (ps *Partitions) PolicyChanged() { ps.tell("", "", true, fsm.PolicyChanged{
 
 // The following are a mirror's news (mirrorListener); they don't block.
 
-// Refreshed: a refresh ended; ok says whether the source answered.
+// Refreshed tells that a refresh ended; ok says whether the source answered.
 func (ps *Partitions) Refreshed(mirror string, ok bool) {
 	ps.tell(mirror, "", true, fsm.Refreshed{OK: ok})
 }
 
-// SourceChanged: another cluster answers (OP-26).
+// SourceChanged tells: another cluster answers (OP-26).
 func (ps *Partitions) SourceChanged(mirror, text string) {
 	ps.tell(mirror, "", false, fsm.SourceChanged{Text: text})
 }
 
-// SourceBack: the remembered one answers again.
+// SourceBack tells: the remembered one answers again.
 func (ps *Partitions) SourceBack(mirror string) { ps.tell(mirror, "", false, fsm.SourceBack{}) }
 
-// TopicFault: the topic can't be mirrored until somebody acts.
+// TopicFault tells: the topic can't be mirrored until somebody acts.
 func (ps *Partitions) TopicFault(mirror, topic, text string) {
 	ps.tell(mirror, topic, false, fsm.Fault{Text: text})
 }
 
-// TopicWell: an earlier fault is over.
+// TopicWell tells: an earlier fault is over.
 func (ps *Partitions) TopicWell(mirror, topic string) {
 	ps.tell(mirror, topic, false, fsm.FaultOver{})
 }
 
-// Reconnect: the connection settings changed, fetchers are gone.
+// Reconnect tells: the connection settings changed, fetchers are gone.
 func (ps *Partitions) Reconnect(mirror string) { ps.tell(mirror, "", false, fsm.Reconnect{}) }
 
 var _ mirrorListener = (*Partitions)(nil)

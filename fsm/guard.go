@@ -1,6 +1,11 @@
 package fsm
 
-import "kagami/messages"
+import (
+	"slices"
+	"strings"
+
+	"kagami/messages"
+)
 
 // Facts are all that guards may look at.
 type Facts struct {
@@ -63,22 +68,8 @@ var (
 )
 
 func retryActive(previous ...messages.State) Guard {
-	name := "attempts left, desired active, previous"
-	for i, s := range previous {
-		if i > 0 {
-			name += " or"
-		}
-		name += " " + s.String()
-	}
+	name := "attempts left, desired active, previous " + strings.Join(stateNames(previous), " or ")
 	return Guard{name, func(f Facts) bool {
-		if !f.attemptsLeft() || f.Desired != messages.DesiredActive {
-			return false
-		}
-		for _, s := range previous {
-			if f.Previous == s {
-				return true
-			}
-		}
-		return false
+		return f.attemptsLeft() && f.Desired == messages.DesiredActive && slices.Contains(previous, f.Previous)
 	}}
 }

@@ -12,7 +12,7 @@ import (
 	"kagami/messages"
 )
 
-// ErrRefused: the table has no row for this state, event and facts.
+// ErrRefused says that the table has no row for this state, event and facts.
 var ErrRefused = errors.New("transition refused")
 
 // Transition is an answer of [Machine.Ask]: where an event leads. Nothing has

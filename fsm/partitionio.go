@@ -12,7 +12,7 @@ import (
 type Input interface{ input() }
 
 type (
-	// Lead: this node leads the partition under Epoch. Repeated with a higher epoch
+	// Lead says: this node leads the partition under Epoch. Repeated with a higher epoch
 	// after a bump, and with a new wish at any time. NowMillis is the time: write
 	// numbers of this incarnation start above it.
 	Lead struct {
@@ -20,7 +20,7 @@ type (
 		Desired   messages.Desired
 		NowMillis int64
 	}
-	// Resign: this node leads the partition no more.
+	// Resign says: this node leads the partition no more.
 	Resign struct{}
 	// Loaded answers ReadState with what the coordinator has stored.
 	Loaded struct {
@@ -28,15 +28,15 @@ type (
 		LogEmpty bool  // log end offset 0
 		Ticket   int64 // of the answer; writes carry it
 	}
-	// Wish: mirror.name of the topic changed.
+	// Wish says: mirror.name of the topic changed.
 	Wish struct{ Desired messages.Desired }
-	// Written: the coordinator has stored a write, or had stored it before.
+	// Written says: the coordinator has stored a write, or had stored it before.
 	Written struct {
 		Number   int64
 		Previous messages.State
 		Attempt  int16
 	}
-	// WriteRefused: the coordinator refused it for good. Retriable answers
+	// WriteRefused says: the coordinator refused it for good. Retriable answers
 	// (not coordinator, loading, timeout) never come here: the writer repeats.
 	WriteRefused struct {
 		Number int64
@@ -44,71 +44,73 @@ type (
 		Text   string
 	}
 
-	// Truncated: the log is cut where the source's LME says.
+	// Truncated says: the log is cut where the source's LME says.
 	Truncated struct {
 		Work uint32
 		Cut  Cut
 	}
-	// Converged: how far the replicas are after a cut; repeated when that changes.
+	// Converged says: how far the replicas are after a cut; repeated when that changes.
 	Converged struct {
 		Work uint32
 		Convergence
 	}
-	// Failed: an error inside the state.
+	// Failed says: an error inside the state.
 	Failed struct {
 		Work  uint32
 		Cause Cause
 		Text  string
 	}
-	// Healthy: the first successful fetch since the fetcher was created.
+	// Healthy says: the first successful fetch since the fetcher was created.
 	Healthy struct{ Work uint32 }
-	// EpochAhead: the fetcher refused a batch and has let go of the partition.
+	// EpochAhead says: the fetcher refused a batch and has let go of the partition.
 	EpochAhead struct {
 		Work       uint32
 		BatchEpoch int32
 	}
-	// Raised: DLE is Epoch now; Min was asked for.
+	// Raised says: DLE is Epoch now; Min was asked for.
 	Raised struct {
 		Work       uint32
 		Epoch, Min int32
 	}
-	// FetcherGone: no append of the fetcher runs or can start.
+	// FetcherGone says: no append of the fetcher runs or can start.
 	FetcherGone struct{ Work uint32 }
-	// Noted: a cut or a gap that the fetcher met. Never stale: it happened.
+	// Noted says: a cut or a gap that the fetcher met. Never stale: it happened.
 	Noted struct {
 		Cut Cut
 		Gap Gap
 	}
-	// Sealed: step 1 of the stop is done, with what the log shows.
+	// Sealed says: step 1 of the stop is done, with what the log shows.
 	Sealed struct {
 		Work       uint32
 		LastEpoch  int32 // epoch of the last batch below the sealed offset, NoEpoch if none
 		ResetEpoch int32 // epoch of a MIRROR_PID_RESET at or above it that ends the log, else NoEpoch
 	}
-	// StepDone: a later step of the stop is done.
+	// StepDone says: a later step of the stop is done.
 	StepDone struct {
 		Work  uint32
 		Step  StopStep
 		Epoch int32 // StepBump: DLE as it is now
 	}
 
-	// RetryDue: a timer of SetTimer fired.
+	// RetryDue says: a timer of SetTimer fired.
 	RetryDue struct{ Timer uint32 }
-	// Recover: RecoverMirrorTopics (OP-25).
+	// Recover says: RecoverMirrorTopics (OP-25).
 	Recover struct{ By messages.Requester }
-	// PolicyChanged: the retry limits changed.
+	// PolicyChanged says: the retry limits changed.
 	PolicyChanged struct{}
-	// Reconnect: connection settings of the mirror changed (OP-8).
+	// Reconnect says: connection settings of the mirror changed (OP-8).
 	Reconnect struct{}
-	// Refreshed: a metadata refresh of the mirror ended (OP-21).
+	// Refreshed says: a metadata refresh of the mirror ended (OP-21).
 	Refreshed struct{ OK bool }
-	// SourceChanged: the source has another cluster id (OP-26). SourceBack: it has
-	// the remembered one again, or what was remembered has been cleared.
+	// SourceChanged says: the source has another cluster id (OP-26).
 	SourceChanged struct{ Text string }
-	SourceBack    struct{}
-	// Fault: something about the topic that only people can end (recreated, too many
-	// partitions, a loop). FaultOver: it is over.
-	Fault     struct{ Text string }
+	// SourceBack says: it has the remembered one again, or what was remembered has
+	// been cleared.
+	SourceBack struct{}
+	// Fault says: something about the topic that only people can end (recreated,
+	// too many partitions, a loop).
+	Fault struct{ Text string }
+	// FaultOver says: it is over.
 	FaultOver struct{}
 )
 
@@ -178,7 +180,7 @@ func (s StopStep) String() string {
 type Output interface{ output() }
 
 type (
-	// ReadState: ask the coordinator, answer Loaded. Again: after a refused write;
+	// ReadState asks: ask the coordinator, answer Loaded. Again: after a refused write;
 	// the owner waits a little, so that a disagreement doesn't spin.
 	// Epoch and Number fence older leaders ([Shard.Fence]).
 	ReadState struct {
@@ -186,56 +188,60 @@ type (
 		Epoch  int32
 		Number int64
 	}
-	// PersistWrite: store at the coordinator, repeat until it answers for good;
+	// PersistWrite asks: store at the coordinator, repeat until it answers for good;
 	// answer Written or WriteRefused.
 	PersistWrite struct{ Write Write }
 
-	// Align: seal, ask the source for loops and for the LME, cut. Answer Truncated
+	// Align asks: seal, ask the source for loops and for the LME, cut. Answer Truncated
 	// or Failed.
 	Align struct{ Work uint32 }
-	// AwaitReplicas: answer Converged now and on each change, until cancelled.
+	// AwaitReplicas asks: answer Converged now and on each change, until cancelled.
 	AwaitReplicas struct{ Work uint32 }
-	// Fetch: mirroring mode, then create or replace the fetcher at the log end.
+	// Fetch asks: mirroring mode, then create or replace the fetcher at the log end.
 	// Answer Healthy, EpochAhead or Failed, whenever.
 	Fetch struct{ Work uint32 }
-	// Unfetch: remove the fetcher, answer FetcherGone. Not to be cancelled.
+	// Unfetch asks: remove the fetcher, answer FetcherGone. Not to be cancelled.
 	Unfetch struct{ Work uint32 }
-	// RaiseEpoch: refresh the source epoch, ask for max(it, BatchEpoch) + 10 if DLE
+	// RaiseEpoch asks: refresh the source epoch, ask for max(it, BatchEpoch) + 10 if DLE
 	// isn't well above, wait for it. Answer Raised or Failed. BatchEpoch NoEpoch =
 	// not known.
 	RaiseEpoch struct {
 		Work       uint32
 		BatchEpoch int32
 	}
-	// RunStep: a step of the stop. Answer Sealed, StepDone or Failed.
+	// RunStep asks: a step of the stop. Answer Sealed, StepDone or Failed.
 	RunStep struct {
 		Work uint32
 		Step StopStep
 		Min  int32 // StepBump: minLeaderEpoch
 	}
-	// OpenPartition: writable mode; then, unless cancelled, take client writes.
+	// OpenPartition asks: writable mode; then, unless cancelled, take client writes.
 	// Repeated by the owner until it works.
 	OpenPartition struct{ Work uint32 }
-	// ClosePartition: refuse client writes, at once.
+	// ClosePartition asks: refuse client writes, at once.
 	ClosePartition struct{}
-	// Cancel: give up what runs, but for Unfetch.
+	// Cancel asks: give up what runs, but for Unfetch.
 	Cancel struct{}
-	// SetTimer: one timer per partition, a new one replaces it; answer RetryDue.
+	// SetTimer asks: one timer per partition, a new one replaces it; answer RetryDue.
 	SetTimer struct {
 		Timer uint32
 		Delay time.Duration
 	}
-	// StopTimer: forget it.
+	// StopTimer asks: forget it.
 	StopTimer struct{}
-	// RefreshSource: refresh the mirror's source metadata at once.
+	// RefreshSource asks: refresh the mirror's source metadata at once.
 	RefreshSource struct{}
 
-	// Moved, Refused, Permanent, Fenced and Mismatch are for logs and metrics.
-	Moved     struct{ Transition }
-	Refused   struct{ Err error }
+	// Moved is for logs and metrics, like all that follow.
+	Moved struct{ Transition }
+	// Refused is an event without a row.
+	Refused struct{ Err error }
+	// Permanent is a failure without a retry.
 	Permanent struct{ Attempt int16 }
-	Fenced    struct{ Text string }
-	Mismatch  struct{ Stored, Computed int32 } // LME in the map and by the log (OP-43)
+	// Fenced is a write that the coordinator refused.
+	Fenced struct{ Text string }
+	// Mismatch is an LME in the map that isn't the log's (OP-43).
+	Mismatch struct{ Stored, Computed int32 }
 )
 
 func (ReadState) output()      {}

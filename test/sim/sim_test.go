@@ -3,6 +3,8 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,7 +13,7 @@ import (
 )
 
 var (
-	simSeed  = flag.Int64("seed", -1, "run this seed only")
+	simSeed  = flag.String("seed", os.Getenv("KAGAMI_SIM_SEED"), "run this seed only")
 	simSeeds = flag.Int("seeds", 200, "number of seeds")
 	simTrace = flag.Int("trace", 120, "lines of trace to print")
 	simSteps = flag.Int("steps", 600, "steps before the world heals")
@@ -76,17 +78,21 @@ func (w *world) settled() bool {
 }
 
 // TestSim: seeds of crashes, losses and races keep every invariant. A failing
-// seed is repeated by: go test ./test/sim -run TestSim -seed N
+// seed is repeated by: make sim SEED=N
 func TestSim(t *testing.T) {
-	if *simSeed >= 0 {
-		if why := run(uint64(*simSeed), *simSteps); why != "" {
+	if *simSeed != "" {
+		seed, err := strconv.ParseUint(*simSeed, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := run(seed, *simSteps); why != "" {
 			t.Fatal(why)
 		}
 		return
 	}
 	for seed := range *simSeeds {
 		if why := run(uint64(seed), *simSteps); why != "" {
-			t.Fatalf("go test ./test/sim -run TestSim -seed %d\n%s", seed, why)
+			t.Fatalf("make sim SEED=%d\n%s", seed, why)
 		}
 	}
 }
