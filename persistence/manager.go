@@ -106,7 +106,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 	m := &Manager{
 		dir: dir, opts: opts, fs: opts.FS, cache: newFileCache(opts.FS, opts.OpenFilesMax),
 		log: opts.Logger.Named("persistence"), entries: make(map[messages.TopicPartition]*entry),
-		sem: make(chan struct{}, 4), //nolint:mnd // removals at once: enough to keep a disk busy
+		sem: make(chan struct{}, 4), // removals at once: enough to keep a disk busy
 	}
 	if err := m.makeDir(); err != nil {
 		return nil, err

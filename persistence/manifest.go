@@ -43,6 +43,7 @@ type manifestLog struct {
 
 type manifestSegment struct {
 	base, size, next, maxTs, maxTsOffset int64
+	txns                                 int64 // entries of the transaction index
 }
 
 func (e *manifestLog) encode() []byte {
@@ -67,7 +68,7 @@ func (e *manifestLog) encode() []byte {
 	}
 	num(int64(len(e.segs)))
 	for _, s := range e.segs {
-		num(s.base, s.size, s.next-s.base, s.maxTs, s.maxTsOffset-s.base)
+		num(s.base, s.size, s.next-s.base, s.maxTs, s.maxTsOffset-s.base, s.txns)
 	}
 	return b
 }
@@ -118,7 +119,7 @@ func decodeManifestLog(line []byte) (*manifestLog, error) {
 		e.epochs = append(e.epochs, EpochEntry{int32(r.num()), r.num()})
 	}
 	for n := r.num(); n > 0 && !r.bad; n-- {
-		s := manifestSegment{base: r.num(), size: r.num(), next: r.num(), maxTs: r.num(), maxTsOffset: r.num()}
+		s := manifestSegment{base: r.num(), size: r.num(), next: r.num(), maxTs: r.num(), maxTsOffset: r.num(), txns: r.num()}
 		s.next += s.base
 		s.maxTsOffset += s.base
 		e.segs = append(e.segs, s)
@@ -145,6 +146,7 @@ func (e *manifestLog) segments(dir string) []*segment {
 		s := newSegment(dir, m.base)
 		s.size, s.next, s.maxTs, s.maxTsOffset = m.size, m.next, m.maxTs, m.maxTsOffset
 		s.tsKnown, s.synced = true, true
+		s.txn.count = m.txns
 		segs[i] = s
 	}
 	a := segs[len(segs)-1]
@@ -175,7 +177,7 @@ func (l *segLog) manifestLine() ([]byte, error) {
 		if err := s.learn(l.m.cache); err != nil {
 			return nil, err
 		}
-		e.segs = append(e.segs, manifestSegment{s.base, s.size, s.next, s.maxTs, s.maxTsOffset})
+		e.segs = append(e.segs, manifestSegment{s.base, s.size, s.next, s.maxTs, s.maxTsOffset, s.txn.count})
 	}
 	a := l.active()
 	e.firstTs, e.lastTimeTs = a.firstTs, a.lastTimeTs

@@ -140,8 +140,8 @@ func (s *segment) learn(c *fileCache) error {
 	defer sc.close()
 	for {
 		h, _, err := sc.next(false)
-		if errors.Is(err, io.EOF) {
-			break
+		if _, damaged := asCorrupt(err); damaged || errors.Is(err, io.EOF) {
+			break // a read of the damaged batch says so; others go on
 		}
 		if err != nil {
 			return err
