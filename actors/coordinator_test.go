@@ -43,6 +43,7 @@ type stateLog struct {
 	appends  int
 	fail     error
 	gate     chan struct{} // if set, appends wait for it
+	delay    time.Duration // of the disk
 	follower atomic.Bool
 }
 
@@ -74,6 +75,9 @@ func (l *stateLog) AppendInternal(ctx context.Context, batches []byte) (persiste
 		case <-ctx.Done():
 			return persistence.AppendInfo{}, context.Cause(ctx)
 		}
+	}
+	if err := (clock.Wall{}).Sleep(ctx, l.delay); err != nil {
+		return persistence.AppendInfo{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,8 +138,8 @@ func (b *localBus) request(ctx context.Context, subject string, body []byte) ([]
 
 // stateImage has the topic __mirror_state with one partition, a mirror, and its
 // topic t with partitions led by node 1 under epoch.
-func stateImage(t testing.TB, mirror string, desired messages.Desired, epoch int32, partitions int) *metadata.Image {
-	t.Helper()
+func stateImage(tb testing.TB, mirror string, desired messages.Desired, epoch int32, partitions int) *metadata.Image {
+	tb.Helper()
 	value := messages.FormatMirrorName(mirror, desired)
 	servers := "source:9092"
 	var recs []metadata.Record
@@ -158,7 +162,7 @@ func stateImage(t testing.TB, mirror string, desired messages.Desired, epoch int
 		recs = append(recs, metadata.ConfigRecord(messages.ResourceTopic, "t", messages.MirrorNameConfig, &value))
 	}
 	d, err := metadata.EmptyImage().Apply(10, recs)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return d.New
 }
 

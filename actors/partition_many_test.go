@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -126,7 +127,7 @@ func (c *crowd) count(s messages.State) (n int) {
 // and an idle partition costs little.
 func TestManyPartitions(t *testing.T) {
 	const many = 5000
-	c := &crowd{log: &stateLog{}, image: stateImage(t, "m", messages.DesiredActive, 5, many)}
+	c := &crowd{log: &stateLog{delay: 2 * time.Millisecond}, image: stateImage(t, "m", messages.DesiredActive, 5, many)}
 	shard := newOneShard(t, c.log)
 	shard.image.Store(c.image)
 	c.bus = shard.bus
@@ -159,7 +160,8 @@ func TestManyPartitions(t *testing.T) {
 	c.partitions.Apply(d.New, d.Topics)
 	wait.until("all stopped", func() bool { return c.count(messages.StateStopped) == many })
 	t.Logf("stop: %d requests, %d appends, %d bumps", c.requests.Load(), c.log.appends-appends, c.bumps.Load())
-	require.Less(t, c.requests.Load(), int64(many/10))
+	// One by one it would be 20,000 writes and 5,000 bumps.
+	require.Less(t, c.requests.Load(), int64(many/2))
 	require.Less(t, c.bumps.Load(), int64(many/10))
 	require.Equal(t, messages.StateStopped, shard.read(many-1).State)
 }

@@ -259,7 +259,10 @@ func produce(n *node) error {
 	return err
 }
 
-func freshImage(t *testing.T, d messages.Desired) *metadata.Image { return stateImage(t, "m", d, 5, 1) }
+func freshImage(t *testing.T, d messages.Desired) *metadata.Image {
+	t.Helper()
+	return stateImage(t, "m", d, 5, 1)
+}
 
 // TestLifeOfAPartition: start, mirror, stop with an open transaction, write,
 // restart, fail back.

@@ -129,6 +129,7 @@ func (r *rig) stop(lastEpoch int32) {
 func (r *rig) stored() string { return stored(r.shard, 0) }
 
 func mirroring(t *testing.T) *rig {
+	t.Helper()
 	r := newRig(t, messages.DesiredActive)
 	r.align()
 	require.Equal(t, messages.StateMirroring, r.part.State())
@@ -478,6 +479,7 @@ func TestD49SourceChanged(t *testing.T) {
 // TestD45RearmAfterOutage (OP-21).
 func TestD45RearmAfterOutage(t *testing.T) {
 	permanent := func(t *testing.T, c Cause) *rig {
+		t.Helper()
 		r := mirroring(t)
 		r.env.Policy.MaxAttempts = 2
 		r.fail(c)

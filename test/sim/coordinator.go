@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"fmt"
-
 	"kagami/fsm"
 	"kagami/messages"
 )
@@ -114,5 +112,3 @@ func (w *world) stopped(p int, before messages.PartitionState, rep *modelReplica
 		w.fail("partition %d: LME %d stored, the log says %d", p, before.LME, rep.lastBelow(rep.seal))
 	}
 }
-
-func (a *node) String() string { return fmt.Sprintf("node %d", a.id) }

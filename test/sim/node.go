@@ -170,7 +170,7 @@ func (n *node) work(p int, o fsm.Output) fsm.Input {
 	switch o := o.(type) {
 	case fsm.Unfetch:
 		pt.fetch = 0
-		return fsm.FetcherGone{Work: o.Work}
+		return fsm.FetcherGone(o)
 	case fsm.OpenPartition:
 		if n.holds(p) {
 			rep.setMode(messages.ModeWritable)
