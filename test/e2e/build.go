@@ -23,8 +23,12 @@ var (
 )
 
 // Program returns the path of one of the commands in cmd/. The first call
-// compiles all of them, with -race if KAGAMI_E2E_RACE is set.
+// compiles all of them, with -race if KAGAMI_E2E_RACE is set. KAGAMI_E2E_BIN
+// names a folder of finished programs instead.
 func Program(name string) (string, error) {
+	if dir := os.Getenv("KAGAMI_E2E_BIN"); dir != "" {
+		return filepath.Join(dir, name), nil
+	}
 	buildOnce.Do(func() { errBuild = build() })
 	if errBuild != nil {
 		return "", errBuild

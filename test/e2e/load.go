@@ -135,7 +135,7 @@ func Transactions(ctx context.Context, bootstrap, topic string, count int, open 
 		}
 	}()
 	for i := range cls {
-		o := append([]kgo.Opt{kgo.TransactionalID(fmt.Sprintf("%s-tx-%d", topic, i)), kgo.TransactionTimeout(time.Minute)}, opts...)
+		o := append([]kgo.Opt{kgo.TransactionalID(fmt.Sprintf("%s-tx-%d", topic, i)), kgo.TransactionTimeout(10 * time.Minute)}, opts...)
 		if cls[i], err = producer(bootstrap, o...); err != nil {
 			return nil, err
 		}

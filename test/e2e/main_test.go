@@ -18,7 +18,7 @@ import (
 )
 
 // testTimeout bounds one test; the usual one takes seconds.
-const testTimeout = 3 * time.Minute
+const testTimeout = 5 * time.Minute
 
 // sharedSource is the one real Kafka of all tests: two brokers, so that every
 // mirror has two source brokers and leaders can move. Topics carry the test's name.
@@ -68,9 +68,15 @@ func sourceOf(t *testing.T) *kafka.Cluster {
 
 func newWorld(t *testing.T, opts NodeOptions) *world {
 	t.Helper()
+	return newWorldOf(t, sourceOf(t), opts)
+}
+
+// newWorldOf is a world with a source of its own.
+func newWorldOf(t *testing.T, source *kafka.Cluster, opts NodeOptions) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, source: sourceOf(t)}
+	w := &world{t: t, ctx: ctx, source: source}
 	w.node = StartNode(t, opts)
 	var err error
 	w.adm, err = w.node.Admin()

@@ -36,3 +36,8 @@ func (n *Node) Tool(ctx context.Context, name string, args ...string) (kafka.Res
 func (n *Node) Mirrors(ctx context.Context, args ...string) (kafka.Result, error) {
 	return n.Tool(ctx, "kafka-cluster-mirrors", args...)
 }
+
+// JavaTool runs one of Kafka's Java tools against the node.
+func (n *Node) JavaTool(ctx context.Context, class string, args ...string) (kafka.Result, error) {
+	return kafka.Tool(ctx, class, append([]string{"--bootstrap-server", n.Bootstrap()}, args...)...)
+}
