@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -148,7 +149,7 @@ func parseBatches(hs []batch.Header, b []byte, end int64, opts AppendOptions) ([
 func (l *segLog) plan(hs []batch.Header, total int, cfg Config) ([]run, error) {
 	l.mu.RLock()
 	seg := l.active()
-	size, firstTs, full := seg.size, seg.firstTs, seg.indexFull(cfg)
+	size, firstTS, full := seg.size, seg.firstTS, seg.indexFull(cfg)
 	l.mu.RUnlock()
 	limit := min(cfg.SegmentBytes, math.MaxInt32)
 	runs := []run{{seg: seg}}
@@ -157,7 +158,7 @@ func (l *segLog) plan(hs []batch.Header, total int, cfg Config) ([]run, error) {
 		roll := size > 0 && size+int64(h.Size()) > int64(limit)
 		roll = roll || (i == 0 && size > 0 && total <= limit && size+int64(total) > int64(limit))
 		roll = roll || (i == 0 && size > 0 && full)
-		roll = roll || (size > 0 && firstTs >= 0 && h.MaxTimestamp-firstTs > cfg.SegmentMillis)
+		roll = roll || (size > 0 && firstTS >= 0 && h.MaxTimestamp-firstTS > cfg.SegmentMillis)
 		if h.LastOffset()-runs[len(runs)-1].seg.base > math.MaxInt32 {
 			if h.LastOffset()-end > math.MaxInt32 {
 				// too wide a gap for a segment that starts at the end
@@ -169,10 +170,10 @@ func (l *segLog) plan(hs []batch.Header, total int, cfg Config) ([]run, error) {
 		if roll {
 			runs = append(runs, run{seg: newEmptySegment(l.dir, end), created: true, from: pos, h0: i})
 			r = &runs[len(runs)-1]
-			size, firstTs = 0, noTimestamp
+			size, firstTS = 0, noTimestamp
 		}
 		if size == 0 {
-			firstTs = h.MaxTimestamp
+			firstTS = h.MaxTimestamp
 		}
 		size += int64(h.Size())
 		pos += h.Size()
@@ -207,7 +208,7 @@ func (l *segLog) rollTo(base int64) error {
 	}
 	l.mu.Lock()
 	l.active().addTime()
-	l.segs = append(l.segs[:len(l.segs):len(l.segs)], seg)
+	l.segs = append(slices.Clip(l.segs), seg)
 	snap := l.prod.encode()
 	l.mu.Unlock()
 	if err := writeFileAtomic(l.m.fs, l.snapshotName(base), snap, true); err != nil {
@@ -319,7 +320,7 @@ func (l *segLog) publish(b []byte, hs []batch.Header, runs []run, cfg Config) []
 		if r.created {
 			l.active().addTime()
 			snaps = append(snaps, snapshotBytes{r.seg.base, l.prod.encode()})
-			l.segs = append(l.segs[:len(l.segs):len(l.segs)], r.seg)
+			l.segs = append(slices.Clip(l.segs), r.seg)
 			l.namesDirty = true
 		}
 		pos := r.from

@@ -28,7 +28,7 @@ func (l *segLog) closeLocked() ([]byte, error) {
 	l.mu.RUnlock()
 	switch {
 	case failure != nil:
-		return nil, nil // reported when it happened
+		return nil, nil //nolint:nilerr // it was reported when it happened; without a line the log is recovered
 	case !l.loaded.Load():
 		return line, nil
 	}

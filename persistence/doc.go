@@ -6,7 +6,11 @@
 // [Manager], which owns a data folder: it opens, creates, lists and deletes
 // logs, holds the folder's lock, flushes, ages out, and bounds open files. The
 // bytes on disk are the truth; whatever a Log holds in memory is rebuilt from
-// them at open. Logs are changed only by the journal (package cluster), which
+// them at open; a clean shutdown leaves a manifest that saves the look, and a
+// crash costs a walk from the last point at which side files were synced (see
+// recover.go for the order). [Memory] is the twin of the Manager without a disk;
+// package faultfs is a disk that fails, package logtest the suite for all of
+// them. Logs are changed only by the journal (package cluster), which
 // decides what is valid; this package never assigns offsets, never rewrites a
 // batch that it was given, and never decompresses one.
 package persistence

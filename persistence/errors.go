@@ -23,7 +23,7 @@ var (
 	ErrInvalidTxnState      = errors.New("invalid transaction state")
 )
 
-// DuplicateError: the batch is stored already, at these offsets.
+// DuplicateError says that the batch is stored already, at these offsets.
 type DuplicateError struct {
 	FirstOffset int64
 	LastOffset  int64

@@ -159,20 +159,6 @@ func (c *fileCache) drop(cf *cachedFile) {
 	c.closeAll(victims)
 }
 
-// closeIdle closes cf now if nobody holds it; it may be opened again.
-func (c *fileCache) closeIdle(cf *cachedFile) {
-	if cf == nil {
-		return
-	}
-	c.mu.Lock()
-	var victims []victim
-	if cf.f != nil && cf.refs == 0 {
-		victims = append(victims, c.takeLocked(cf))
-	}
-	c.mu.Unlock()
-	c.closeAll(victims)
-}
-
 // sync makes the file durable and returns a sync error that was met before.
 func (c *fileCache) sync(cf *cachedFile) error {
 	f, err := c.acquire(cf, true)

@@ -26,7 +26,7 @@ func TestGoldenFormats(t *testing.T) {
 	st.number = 6
 	line := (&manifestLog{
 		topic: "t", partition: 1, topicID: id, createdAt: 2, number: 3, start: 4, end: 5, hasProducers: true,
-		epochs: []EpochEntry{{6, 4}}, segs: []manifestSegment{{4, 70, 5, 100, 4, 0}}, firstTs: 100, lastTimeTs: 100,
+		epochs: []EpochEntry{{6, 4}}, segs: []manifestSegment{{4, 70, 5, 100, 4, 0}}, firstTS: 100, lastTimeTS: 100,
 	}).encode()
 	for _, c := range []struct{ name, got, want string }{
 		{"segment name", segmentName(12, logSuffix), "00000000000000000012.log"},
@@ -80,7 +80,7 @@ func TestRoundTrips(t *testing.T) {
 	got, ok := decodeSlot(st.encode())
 	require.True(t, ok)
 	require.Equal(t, st, got)
-	e := &manifestLog{topic: "a", folder: "b", segs: []manifestSegment{{1, 2, 3, -1, 1, 4}, {5, 6, 7, 8, 9, 0}}, firstTs: -1, lastTimeTs: -1}
+	e := &manifestLog{topic: "a", folder: "b", segs: []manifestSegment{{1, 2, 3, -1, 1, 4}, {5, 6, 7, 8, 9, 0}}, firstTS: -1, lastTimeTS: -1}
 	back, err := decodeManifestLog(e.encode())
 	require.NoError(t, err)
 	require.Equal(t, e, back)

@@ -11,20 +11,25 @@ import (
 // Log is one replica's log of one partition.
 //
 // Concurrency: one writer at a time (Append, Truncate, RestartAt, RaiseLogStart,
-// Flush, Checkpoint are serialised by the caller, the journal); any number of
-// readers, concurrently with the writer. Readers see whole batches only, and
-// never bytes at or above the log end they could have observed.
+// ApplyRetention, Flush and Close are serialised by the caller, the journal; the
+// manager's background flush takes care of itself); any number of readers,
+// concurrently with the writer. Readers see whole batches only, and never bytes
+// at or above the log end they could have observed: a [Chunk] that is out keeps
+// its bytes while the log is cut, restarted, deleted or closed.
 //
 // Durability: when Append returns, the bytes are in the operating system (a
 // crash of the process loses nothing); Flush makes them durable against power
 // loss. With FlushAlways, Append flushes before it returns. Truncate and
 // RestartAt make the cut durable before they return, so that cut data can't
-// come back after a crash.
+// come back after a crash. A raised log start survives the death of the process
+// at once, and a loss of power with the next flush or when segments went.
 //
 // Errors: damaged data wraps [ErrCorrupt] with offset and file; a failing disk
-// wraps [ErrStorage], after which the log refuses writes until reopened (an
-// fsync that failed once may have dropped pages); an offset outside
-// [LogStart, End] wraps [ErrOffsetOutOfRange]; any call after Close, [ErrClosed].
+// wraps [ErrStorage]. After a failed sync, cut or raise the log refuses writes
+// until it is closed and opened again (an fsync that failed once may have
+// dropped pages); an append that found no room, and was taken back, may simply
+// be tried again. An offset outside [LogStart, End] wraps [ErrOffsetOutOfRange];
+// any call after Close, [ErrClosed], where it returns an error.
 type Log interface {
 	// Append writes whole batches (magic 2) at the log end exactly as given. The
 	// first base offset must be at or above End (gaps are normal on compacted
@@ -47,7 +52,9 @@ type Log interface {
 	// whole, so the new End may be lower than offset. Epoch, transaction and
 	// producer entries above are dropped; producer state is rebuilt. offset >= End
 	// changes nothing; offset below LogStart empties the log and moves LogStart
-	// there. Reports what was removed.
+	// there. The new End is where the last batch that stays ends (at least
+	// LogStart), never inside a gap: opening the log again finds the same. Reports
+	// what was removed.
 	Truncate(offset int64) (Cut, error)
 
 	// RestartAt removes everything and goes on with an empty log whose LogStart and

@@ -14,38 +14,39 @@ func options(fsys persistence.FS) persistence.Options {
 	return persistence.Options{ClusterID: "c", NodeID: 1, FS: fsys, FlushInterval: -1}
 }
 
-func TestLogOnOS(t *testing.T) {
-	logtest.Run(t, func(t *testing.T) logtest.Harness {
-		dir := t.TempDir()
-		return logtest.Harness{Open: func(t testing.TB) logtest.Store {
-			m, err := persistence.Open(t.Context(), dir, options(nil))
-			require.NoError(t, err)
-			return m
-		}}
-	})
+func openStore(tb testing.TB, dir string, o persistence.Options) logtest.Store {
+	tb.Helper()
+	m, err := persistence.Open(tb.Context(), dir, o)
+	require.NoError(tb, err)
+	return m
 }
 
-func TestLogOnOSWithFewFiles(t *testing.T) {
-	logtest.Run(t, func(t *testing.T) logtest.Harness {
+func onOS(o persistence.Options) func(t *testing.T) logtest.Harness {
+	return func(t *testing.T) logtest.Harness {
+		t.Helper()
 		dir := t.TempDir()
-		return logtest.Harness{Open: func(t testing.TB) logtest.Store {
-			o := options(nil)
-			o.OpenFilesMax, o.VerifyReads = 1, true
-			m, err := persistence.Open(t.Context(), dir, o)
-			require.NoError(t, err)
-			return m
+		return logtest.Harness{Open: func(tb testing.TB) logtest.Store {
+			tb.Helper()
+			return openStore(tb, dir, o)
 		}}
-	})
+	}
+}
+
+func TestLogOnOS(t *testing.T) { logtest.Run(t, onOS(options(nil))) }
+
+func TestLogOnOSWithFewFiles(t *testing.T) {
+	o := options(nil)
+	o.OpenFilesMax, o.VerifyReads = 1, true
+	logtest.Run(t, onOS(o))
 }
 
 func TestLogOnFaultFS(t *testing.T) {
 	logtest.Run(t, func(*testing.T) logtest.Harness {
 		fsys := faultfs.New()
 		return logtest.Harness{
-			Open: func(t testing.TB) logtest.Store {
-				m, err := persistence.Open(t.Context(), "/data", options(fsys))
-				require.NoError(t, err)
-				return m
+			Open: func(tb testing.TB) logtest.Store {
+				tb.Helper()
+				return openStore(tb, "/data", options(fsys))
 			},
 			Crash: func(testing.TB, logtest.Store) { fsys = fsys.Restart(faultfs.LoseNothing, nil) },
 		}

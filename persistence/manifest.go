@@ -37,12 +37,12 @@ type manifestLog struct {
 	hasProducers bool
 	epochs       []EpochEntry
 	segs         []manifestSegment
-	firstTs      int64 // of the active segment
-	lastTimeTs   int64 // of the active segment
+	firstTS      int64 // of the active segment
+	lastTimeTS   int64 // of the active segment
 }
 
 type manifestSegment struct {
-	base, size, next, maxTs, maxTsOffset int64
+	base, size, next, maxTS, maxTSOffset int64
 	txns                                 int64 // entries of the transaction index
 }
 
@@ -61,14 +61,14 @@ func (e *manifestLog) encode() []byte {
 	if e.hasProducers {
 		has = 1
 	}
-	num(int64(e.partition), e.createdAt, int64(e.number), e.start, e.end, has, e.firstTs, e.lastTimeTs)
+	num(int64(e.partition), e.createdAt, int64(e.number), e.start, e.end, has, e.firstTS, e.lastTimeTS)
 	num(int64(len(e.epochs)))
 	for _, x := range e.epochs {
 		num(int64(x.Epoch), x.StartOffset)
 	}
 	num(int64(len(e.segs)))
 	for _, s := range e.segs {
-		num(s.base, s.size, s.next-s.base, s.maxTs, s.maxTsOffset-s.base, s.txns)
+		num(s.base, s.size, s.next-s.base, s.maxTS, s.maxTSOffset-s.base, s.txns)
 	}
 	return b
 }
@@ -114,14 +114,14 @@ func decodeManifestLog(line []byte) (*manifestLog, error) {
 	copy(e.topicID[:], r.bytes(uint64(len(e.topicID))))
 	e.partition, e.createdAt, e.number = int32(r.num()), r.num(), uint64(r.num())
 	e.start, e.end, e.hasProducers = r.num(), r.num(), r.num() == 1
-	e.firstTs, e.lastTimeTs = r.num(), r.num()
+	e.firstTS, e.lastTimeTS = r.num(), r.num()
 	for n := r.num(); n > 0 && !r.bad; n-- {
 		e.epochs = append(e.epochs, EpochEntry{int32(r.num()), r.num()})
 	}
 	for n := r.num(); n > 0 && !r.bad; n-- {
-		s := manifestSegment{base: r.num(), size: r.num(), next: r.num(), maxTs: r.num(), maxTsOffset: r.num(), txns: r.num()}
+		s := manifestSegment{base: r.num(), size: r.num(), next: r.num(), maxTS: r.num(), maxTSOffset: r.num(), txns: r.num()}
 		s.next += s.base
-		s.maxTsOffset += s.base
+		s.maxTSOffset += s.base
 		e.segs = append(e.segs, s)
 	}
 	if r.bad || len(e.segs) == 0 {
@@ -144,13 +144,13 @@ func (e *manifestLog) segments(dir string) []*segment {
 	segs := make([]*segment, len(e.segs))
 	for i, m := range e.segs {
 		s := newSegment(dir, m.base)
-		s.size, s.next, s.maxTs, s.maxTsOffset = m.size, m.next, m.maxTs, m.maxTsOffset
+		s.size, s.next, s.maxTS, s.maxTSOffset = m.size, m.next, m.maxTS, m.maxTSOffset
 		s.tsKnown, s.synced = true, true
 		s.txn.count = m.txns
 		segs[i] = s
 	}
 	a := segs[len(segs)-1]
-	a.firstTs, a.lastTimeTs, a.synced = e.firstTs, e.lastTimeTs, false
+	a.firstTS, a.lastTimeTS, a.synced = e.firstTS, e.lastTimeTS, false
 	return segs
 }
 
@@ -177,10 +177,10 @@ func (l *segLog) manifestLine() ([]byte, error) {
 		if err := s.learn(l.m.cache); err != nil {
 			return nil, err
 		}
-		e.segs = append(e.segs, manifestSegment{s.base, s.size, s.next, s.maxTs, s.maxTsOffset, s.txn.count})
+		e.segs = append(e.segs, manifestSegment{s.base, s.size, s.next, s.maxTS, s.maxTSOffset, s.txn.count})
 	}
 	a := l.active()
-	e.firstTs, e.lastTimeTs = a.firstTs, a.lastTimeTs
+	e.firstTS, e.lastTimeTS = a.firstTS, a.lastTimeTS
 	return e.encode(), nil
 }
 

@@ -238,7 +238,7 @@ func (l *memLog) roll(h batch.Header, total int, first bool) {
 	}
 	full := s.size+int64(h.Size()) > int64(l.cfg.SegmentBytes)
 	full = full || (first && total <= l.cfg.SegmentBytes && s.size+int64(total) > int64(l.cfg.SegmentBytes))
-	if full || (s.firstTs >= 0 && h.MaxTimestamp-s.firstTs > l.cfg.SegmentMillis) {
+	if full || (s.firstTS >= 0 && h.MaxTimestamp-s.firstTS > l.cfg.SegmentMillis) {
 		l.segBases = append(l.segBases, l.end)
 	}
 }
@@ -247,7 +247,7 @@ func (l *memLog) roll(h batch.Header, total int, first bool) {
 func (l *memLog) summaries() []segmentSummary {
 	out := make([]segmentSummary, len(l.segBases))
 	for i, base := range l.segBases {
-		out[i] = segmentSummary{base: base, next: l.end, maxTs: noTimestamp, firstTs: noTimestamp}
+		out[i] = segmentSummary{base: base, next: l.end, maxTS: noTimestamp, firstTS: noTimestamp}
 		if i > 0 {
 			out[i-1].next = base
 		}
@@ -261,10 +261,10 @@ func (l *memLog) summaries() []segmentSummary {
 			i++
 		}
 		if out[i].size == 0 {
-			out[i].firstTs = b.h.MaxTimestamp
+			out[i].firstTS = b.h.MaxTimestamp
 		}
 		out[i].size += int64(b.h.Size())
-		out[i].maxTs = max(out[i].maxTs, b.h.MaxTimestamp)
+		out[i].maxTS = max(out[i].maxTS, b.h.MaxTimestamp)
 	}
 	return out
 }

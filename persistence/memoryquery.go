@@ -83,7 +83,7 @@ func (l *memLog) OffsetForTimestamp(ts int64) (TimestampOffset, bool, error) {
 }
 
 func (l *memLog) MaxTimestamp() (TimestampOffset, bool, error) {
-	best := int64(messages.NoOffset)
+	best := messages.NoOffset
 	_, _, err := l.firstRecord(func(r batch.Record) bool {
 		best = max(best, r.Timestamp)
 		return false

@@ -243,8 +243,8 @@ func (l *segLog) replaceIndexes(s, fresh *segment) error {
 	}
 	l.mu.Lock()
 	old := [2]*indexFile{s.off, s.time}
-	s.off, s.time, s.sinceIndex, s.lastTimeTs = fresh.off, fresh.time, fresh.sinceIndex, fresh.lastTimeTs
-	s.maxTs, s.maxTsOffset, s.firstTs, s.tsKnown = fresh.maxTs, fresh.maxTsOffset, fresh.firstTs, true
+	s.off, s.time, s.sinceIndex, s.lastTimeTS = fresh.off, fresh.time, fresh.sinceIndex, fresh.lastTimeTS
+	s.maxTS, s.maxTSOffset, s.firstTS, s.tsKnown = fresh.maxTS, fresh.maxTSOffset, fresh.firstTS, true
 	l.mu.Unlock()
 	for _, ix := range old {
 		l.m.cache.drop(&ix.cf)

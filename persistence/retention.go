@@ -3,6 +3,7 @@ package persistence
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // ApplyRetention deletes old segments; see [Log].
@@ -39,8 +40,8 @@ func (l *segLog) ApplyRetention(ctx context.Context, p RetentionPolicy) (int, er
 // segmentSummary is what retention wants to know of a segment.
 type segmentSummary struct {
 	base, next, size int64
-	maxTs            int64 // noTimestamp if its records have none
-	firstTs          int64
+	maxTS            int64 // noTimestamp if its records have none
+	firstTS          int64
 }
 
 // expired is the log start that the policy wants.
@@ -54,15 +55,15 @@ func (l *segLog) expired(ctx context.Context, segs []*segment, p RetentionPolicy
 		if err != nil {
 			return 0, err
 		}
-		sum := segmentSummary{base: v.base, next: v.next, size: v.size, maxTs: v.maxTs}
+		sum := segmentSummary{base: v.base, next: v.next, size: v.size, maxTS: v.maxTS}
 		if i+1 < len(segs) {
 			sum.next = segs[i+1].base
 		}
-		if sum.maxTs < 0 {
-			sum.maxTs = l.fileTime(v)
+		if sum.maxTS < 0 {
+			sum.maxTS = l.fileTime(v)
 		}
 		list = append(list, sum)
-		if p.Bytes < 0 && sum.maxTs >= p.NowMillis-p.Millis {
+		if p.Bytes < 0 && sum.maxTS >= p.NowMillis-p.Millis {
 			break // by time alone nothing behind this one goes
 		}
 	}
@@ -78,7 +79,7 @@ func expiredStart(segs []segmentSummary, start, end int64, p RetentionPolicy) in
 	}
 	for _, s := range segs {
 		last := s.next >= end
-		byTime := p.Millis >= 0 && s.maxTs >= 0 && p.NowMillis-s.maxTs > p.Millis
+		byTime := p.Millis >= 0 && s.maxTS >= 0 && p.NowMillis-s.maxTS > p.Millis
 		bySize := p.Bytes >= 0 && !last && excess-s.size >= 0
 		if s.next > p.HighWatermark || (s.size == 0 && last) || (s.size > 0 && !byTime && !bySize) {
 			break
@@ -111,7 +112,7 @@ func (l *segLog) rollLocked() error {
 	}
 	l.mu.Lock()
 	l.active().addTime()
-	l.segs = append(l.segs[:len(l.segs):len(l.segs)], seg)
+	l.segs = append(slices.Clip(l.segs), seg)
 	l.namesDirty = true
 	snap := l.prod.encode()
 	l.mu.Unlock()

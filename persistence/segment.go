@@ -27,13 +27,13 @@ type segment struct {
 	next int64 // offset after the last batch; base while empty
 
 	tsKnown     bool  // the next two are known
-	maxTs       int64 // largest batch timestamp, noTimestamp if none
-	maxTsOffset int64 // last offset of the first batch that has it
-	firstTs     int64 // largest timestamp of the first batch
+	maxTS       int64 // largest batch timestamp, noTimestamp if none
+	maxTSOffset int64 // last offset of the first batch that has it
+	firstTS     int64 // largest timestamp of the first batch
 
 	off, time, txn *indexFile
 	sinceIndex     int   // bytes since the last offset index entry
-	lastTimeTs     int64 // of the last time index entry
+	lastTimeTS     int64 // of the last time index entry
 
 	synced bool // log and indexes are on disk; for segments behind the active one; guarded by fmu
 }
@@ -41,7 +41,7 @@ type segment struct {
 func newSegment(dir string, base int64) *segment {
 	return &segment{
 		base: base, next: base, log: &cachedFile{dir: dir, base: base, suffix: logSuffix},
-		maxTs: noTimestamp, maxTsOffset: base, firstTs: noTimestamp, lastTimeTs: noTimestamp,
+		maxTS: noTimestamp, maxTSOffset: base, firstTS: noTimestamp, lastTimeTS: noTimestamp,
 		off:  newIndexFile(dir, base, indexSuffix, offsetEntrySize),
 		time: newIndexFile(dir, base, timeSuffix, timeEntrySize),
 		txn:  newIndexFile(dir, base, txnSuffix, txnEntrySize),
@@ -66,10 +66,10 @@ func (s *segment) indexes() [3]*indexFile { return [3]*indexFile{s.off, s.time, 
 // account: size, timestamps and index entries, as Kafka's LogSegment.append.
 func (s *segment) add(h batch.Header, interval int) {
 	if s.size == 0 {
-		s.firstTs = h.MaxTimestamp
+		s.firstTS = h.MaxTimestamp
 	}
-	if h.MaxTimestamp > s.maxTs {
-		s.maxTs, s.maxTsOffset = h.MaxTimestamp, h.LastOffset()
+	if h.MaxTimestamp > s.maxTS {
+		s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
 	}
 	if s.sinceIndex > interval {
 		s.off.pending = appendOffsetEntry(s.off.pending, s.base, offsetEntry{h.LastOffset(), s.size})
@@ -83,9 +83,9 @@ func (s *segment) add(h batch.Header, interval int) {
 
 // addTime appends a time index entry if there is news.
 func (s *segment) addTime() {
-	if s.maxTs > s.lastTimeTs {
-		s.time.pending = appendTimeEntry(s.time.pending, s.base, timeEntry{s.maxTs, s.maxTsOffset})
-		s.lastTimeTs = s.maxTs
+	if s.maxTS > s.lastTimeTS {
+		s.time.pending = appendTimeEntry(s.time.pending, s.base, timeEntry{s.maxTS, s.maxTSOffset})
+		s.lastTimeTS = s.maxTS
 	}
 }
 
@@ -94,14 +94,14 @@ type segView struct {
 	seg              *segment
 	base, size, next int64
 	log              *cachedFile
-	maxTs, maxTsOff  int64
+	maxTS, maxTSOff  int64
 	cuts             uint64 // of the log when the view was taken
 	off, time, txn   indexView
 }
 
 func (s *segment) view(c *fileCache) segView {
 	return segView{
-		seg: s, base: s.base, size: s.size, next: s.next, log: s.log, maxTs: s.maxTs, maxTsOff: s.maxTsOffset,
+		seg: s, base: s.base, size: s.size, next: s.next, log: s.log, maxTS: s.maxTS, maxTSOff: s.maxTSOffset,
 		off:  indexView{c, s.off, s.off.count, s.off.pending},
 		time: indexView{c, s.time, s.time.count, s.time.pending},
 		txn:  indexView{c, s.txn, s.txn.count, s.txn.pending},
@@ -133,7 +133,7 @@ func (s *segment) learn(c *fileCache) error {
 	// the last time index entry covers everything before its batch
 	if n := v.time.n(); n > 0 {
 		if e, pos, ok := v.timeEntryAt(f, n-1); ok {
-			s.maxTs, s.maxTsOffset, from = e.ts, e.offset, pos
+			s.maxTS, s.maxTSOffset, from = e.ts, e.offset, pos
 		}
 	}
 	sc := newScanner(f, s.log.path(), from, s.size)
@@ -146,8 +146,8 @@ func (s *segment) learn(c *fileCache) error {
 		if err != nil {
 			return err
 		}
-		if h.MaxTimestamp > s.maxTs {
-			s.maxTs, s.maxTsOffset = h.MaxTimestamp, h.LastOffset()
+		if h.MaxTimestamp > s.maxTS {
+			s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
 		}
 	}
 	s.tsKnown = true

@@ -14,7 +14,7 @@ const recordBytesMax = 256 << 20
 // OffsetForTimestamp finds the first record at or after ts; see [Log].
 func (l *segLog) OffsetForTimestamp(ts int64) (TimestampOffset, bool, error) {
 	return l.byTime(func(v segView, start int64) (TimestampOffset, bool, error) {
-		if v.maxTs < ts {
+		if v.maxTS < ts {
 			return TimestampOffset{}, false, nil
 		}
 		return l.firstAt(v, ts, start)
@@ -26,7 +26,7 @@ func (l *segLog) MaxTimestamp() (TimestampOffset, bool, error) {
 	var best TimestampOffset
 	found := false
 	_, _, err := l.byTime(func(v segView, start int64) (TimestampOffset, bool, error) {
-		if v.size == 0 || (found && v.maxTs <= best.Timestamp) {
+		if v.size == 0 || (found && v.maxTS <= best.Timestamp) {
 			return TimestampOffset{}, false, nil
 		}
 		t, ok, err := l.maxIn(v, start)
@@ -129,7 +129,7 @@ func (v segView) firstRecord(f File, from, start int64, wantBatch func(batch.Hea
 		}
 		for r, err := range batch.DecompressRecords(body, recordBytesMax) {
 			if err != nil {
-				return whole, true, nil //nolint:nilerr // see above
+				return whole, true, nil
 			}
 			if r.Offset >= start && want(r) {
 				return TimestampOffset{Timestamp: r.Timestamp, Offset: r.Offset, Epoch: h.LeaderEpoch}, true, nil
@@ -145,13 +145,13 @@ func (l *segLog) maxIn(v segView, start int64) (TimestampOffset, bool, error) {
 		return TimestampOffset{}, false, storageError("open", v.log.path(), err)
 	}
 	defer l.m.cache.release(v.log, false)
-	best, from := v.maxTs, int64(0)
-	if v.maxTs < 0 || v.maxTsOff < start {
+	best, from := v.maxTS, int64(0)
+	if v.maxTS < 0 || v.maxTSOff < start {
 		// the newest batch is below the log start, or no batch has a time
 		if best, err = v.maxAbove(f, start); err != nil {
 			return TimestampOffset{}, false, err
 		}
-	} else if _, from, err = v.locate(f, v.maxTsOff); err != nil {
+	} else if _, from, err = v.locate(f, v.maxTSOff); err != nil {
 		return TimestampOffset{}, false, err
 	}
 	return v.firstRecord(f, from, start, func(h batch.Header) bool { return h.MaxTimestamp == best },

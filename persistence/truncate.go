@@ -370,7 +370,7 @@ func (l *segLog) cutIndex(ix *indexFile, below func(b []byte) bool) error {
 // reloadTimes sets what the active segment needs for the next append. The
 // caller holds mu.
 func (l *segLog) reloadTimes(s *segment) error {
-	s.maxTs, s.maxTsOffset, s.firstTs, s.lastTimeTs, s.tsKnown = noTimestamp, s.base, noTimestamp, noTimestamp, false
+	s.maxTS, s.maxTSOffset, s.firstTS, s.lastTimeTS, s.tsKnown = noTimestamp, s.base, noTimestamp, noTimestamp, false
 	if err := s.learn(l.m.cache); err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func (l *segLog) reloadTimes(s *segment) error {
 		if err != nil {
 			return err
 		}
-		s.lastTimeTs = decodeTimeEntry(s.base, b).ts
+		s.lastTimeTS = decodeTimeEntry(s.base, b).ts
 	}
 	if s.size == 0 {
 		return nil
@@ -391,7 +391,7 @@ func (l *segLog) reloadTimes(s *segment) error {
 	}
 	defer l.m.cache.release(s.log, false)
 	h, err := headerAt(f, s.log.path(), 0, s.size)
-	s.firstTs = h.MaxTimestamp
+	s.firstTS = h.MaxTimestamp
 	return err
 }
 

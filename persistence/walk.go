@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -18,17 +19,17 @@ func (l *segLog) pickSnapshot(limit, first int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i] > limit || list[i] < first {
+	for _, offset := range slices.Backward(list) {
+		if offset > limit || offset < first {
 			continue
 		}
-		name := l.snapshotName(list[i])
+		name := l.snapshotName(offset)
 		b, err := l.m.fs.ReadFile(name)
 		if err != nil {
 			return 0, storageError("read", name, err)
 		}
 		if _, err := decodeProducers(name, b); err == nil {
-			return list[i], nil
+			return offset, nil
 		}
 		l.log().Warn("producer snapshot is damaged, an older one is used", zap.String("file", name))
 	}
@@ -247,8 +248,8 @@ func (r *recovery) resetSegment(s *segment, from int64, at boundary) error {
 	}
 	if at.pos == 0 || at.badIndex {
 		l.mu.Lock()
-		s.size, s.next, s.firstTs, s.maxTs, s.maxTsOffset, s.tsKnown = 0, s.base, noTimestamp, noTimestamp, s.base, true
-		s.lastTimeTs, s.sinceIndex = noTimestamp, 0
+		s.size, s.next, s.firstTS, s.maxTS, s.maxTSOffset, s.tsKnown = 0, s.base, noTimestamp, noTimestamp, s.base, true
+		s.lastTimeTS, s.sinceIndex = noTimestamp, 0
 		l.mu.Unlock()
 		for _, ix := range []*indexFile{s.off, s.time} {
 			if err := l.emptyIndex(ix); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -403,7 +404,7 @@ func (c change) apply(data []byte) []byte {
 		if c.pos <= int64(len(data)) {
 			return data[:c.pos:c.pos]
 		}
-		return append(data[:len(data):len(data)], make([]byte, c.pos-int64(len(data)))...)
+		return append(slices.Clip(data), make([]byte, c.pos-int64(len(data)))...)
 	}
 	end := int(c.pos) + len(c.data)
 	if end > len(data) {

@@ -3,6 +3,7 @@ package faultfs
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"slices"
 )
@@ -103,11 +104,9 @@ func (n *node) survivors(loss Loss, rng *rand.Rand) map[string]*node {
 		return n.names
 	case LoseUnsynced:
 		return n.durableName
+	case LoseSome:
 	}
-	names := make(map[string]*node)
-	for k, v := range n.durableName {
-		names[k] = v
-	}
+	names := maps.Clone(n.durableName)
 	// each name has made a number of its changes, whatever the others did
 	stop := make(map[string]bool)
 	for _, c := range n.changes {

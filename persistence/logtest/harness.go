@@ -41,13 +41,13 @@ type bench struct {
 
 var small = persistence.Config{SegmentBytes: 1500, IndexIntervalBytes: 150}
 
-func newBench(t testing.TB, h Harness, cfg persistence.Config) *bench {
-	t.Helper()
-	b := &bench{t: t, h: h, s: h.Open(t), cfg: cfg, tp: messages.TopicPartition{Topic: "t", Partition: 0}}
-	t.Cleanup(func() { _ = b.s.Close() })
+func newBench(tb testing.TB, h Harness, cfg persistence.Config) *bench {
+	tb.Helper()
+	b := &bench{t: tb, h: h, s: h.Open(tb), cfg: cfg, tp: messages.TopicPartition{Topic: "t", Partition: 0}}
+	tb.Cleanup(func() { _ = b.s.Close() })
 	info := persistence.Info{TopicPartition: b.tp, Key: messages.PartitionKey{TopicID: messages.TopicID{1}, CreatedAt: 5}}
-	l, err := b.s.Create(t.Context(), info, cfg)
-	require.NoError(t, err)
+	l, err := b.s.Create(tb.Context(), info, cfg)
+	require.NoError(tb, err)
 	b.log = l
 	return b
 }
@@ -126,111 +126,111 @@ func Build(s Spec) []byte {
 
 // Contents reads a log from its start to its end, and checks on the way that
 // chunks are whole batches that follow one another.
-func Contents(t testing.TB, l persistence.Log, maxBytes int) []byte {
-	t.Helper()
+func Contents(tb testing.TB, l persistence.Log, maxBytes int) []byte {
+	tb.Helper()
 	var out []byte
 	for off := l.LogStart(); off < l.End(); {
-		b, next := readChunk(t, l, off, maxBytes, l.End(), true)
+		b, next := readChunk(tb, l, off, maxBytes, l.End(), true)
 		if len(b) == 0 {
 			break
 		}
-		require.Greater(t, next, off)
+		require.Greater(tb, next, off)
 		out, off = append(out, b...), next
 	}
 	return out
 }
 
-func readChunk(t testing.TB, l persistence.Log, off int64, maxBytes int, upTo int64, minOne bool) ([]byte, int64) {
-	t.Helper()
+func readChunk(tb testing.TB, l persistence.Log, off int64, maxBytes int, upTo int64, minOne bool) ([]byte, int64) {
+	tb.Helper()
 	c, err := l.Read(off, maxBytes, upTo, minOne)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	defer c.Release()
 	b, err := c.ReadAll()
-	require.NoError(t, err)
-	require.Len(t, b, c.Len)
+	require.NoError(tb, err)
+	require.Len(tb, b, c.Len)
 	next := off
 	for rest, first := b, true; len(rest) > 0; first = false {
 		h, whole, tail, err := batch.Next(rest)
-		require.NoError(t, err)
-		require.NoError(t, batch.CheckCRC(whole))
-		require.Less(t, h.LastOffset(), upTo)
+		require.NoError(tb, err)
+		require.NoError(tb, batch.CheckCRC(whole))
+		require.Less(tb, h.LastOffset(), upTo)
 		if first {
-			require.Equal(t, h.BaseOffset, c.FirstOffset)
+			require.Equal(tb, h.BaseOffset, c.FirstOffset)
 		}
 		next, rest = h.LastOffset()+1, tail
 	}
-	require.Equal(t, next, c.NextOffset, "next offset of a read at %d", off)
+	require.Equal(tb, next, c.NextOffset, "next offset of a read at %d", off)
 	return b, next
 }
 
 // Compare asks both logs everything and expects the same answers. Of producers
 // only the last batch counts: a snapshot keeps no more.
-func Compare(t testing.TB, want, got persistence.Log) {
-	t.Helper()
-	require.Equal(t, want.LogStart(), got.LogStart(), "log start")
-	require.Equal(t, want.End(), got.End(), "end")
-	require.Equal(t, want.LatestEpoch(), got.LatestEpoch(), "latest epoch")
-	same(t, "epochs", want.Epochs(), got.Epochs())
-	same(t, "producers", lastBatches(want), lastBatches(got))
-	same(t, "open transactions", want.OpenTransactions(), got.OpenTransactions())
+func Compare(tb testing.TB, want, got persistence.Log) {
+	tb.Helper()
+	require.Equal(tb, want.LogStart(), got.LogStart(), "log start")
+	require.Equal(tb, want.End(), got.End(), "end")
+	require.Equal(tb, want.LatestEpoch(), got.LatestEpoch(), "latest epoch")
+	same(tb, "epochs", want.Epochs(), got.Epochs())
+	same(tb, "producers", lastBatches(want), lastBatches(got))
+	same(tb, "open transactions", want.OpenTransactions(), got.OpenTransactions())
 	wu, wok := want.FirstUnstable()
 	gu, gok := got.FirstUnstable()
-	require.Equal(t, wok, gok)
-	require.Equal(t, wu, gu, "first unstable")
+	require.Equal(tb, wok, gok)
+	require.Equal(tb, wu, gu, "first unstable")
 	start, end := want.LogStart(), want.End()
 	step := max((end-start)/40, 1)
 	for off := start; off <= end; off += step {
 		for _, limit := range []int{1, 400, 1 << 20} {
-			sameRead(t, want, got, off, limit, end, true)
-			sameRead(t, want, got, off, limit, off+(end-off)/2, limit > 1)
+			sameRead(tb, want, got, off, limit, end, true)
+			sameRead(tb, want, got, off, limit, off+(end-off)/2, limit > 1)
 		}
 		we, wend, wok := want.EpochEndOffset(want.EpochForOffset(off))
 		ge, gend, gok := got.EpochEndOffset(got.EpochForOffset(off))
-		require.Equal(t, []any{we, wend, wok}, []any{ge, gend, gok}, "epoch at %d", off)
+		require.Equal(tb, []any{we, wend, wok}, []any{ge, gend, gok}, "epoch at %d", off)
 		wa, err := want.AbortedTxns(off, end)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		ga, err := got.AbortedTxns(off, end)
-		require.NoError(t, err)
-		same(t, "aborted transactions", wa, ga)
+		require.NoError(tb, err)
+		same(tb, "aborted transactions", wa, ga)
 	}
-	CompareTimes(t, want, got)
+	CompareTimes(tb, want, got)
 }
 
 // CompareTimes compares look-ups by time.
-func CompareTimes(t testing.TB, want, got persistence.Log) {
-	t.Helper()
+func CompareTimes(tb testing.TB, want, got persistence.Log) {
+	tb.Helper()
 	wm, wok, err := want.MaxTimestamp()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	gm, gok, err := got.MaxTimestamp()
-	require.NoError(t, err)
-	require.Equal(t, []any{wm, wok}, []any{gm, gok}, "max timestamp")
+	require.NoError(tb, err)
+	require.Equal(tb, []any{wm, wok}, []any{gm, gok}, "max timestamp")
 	for ts := int64(-2); ts <= wm.Timestamp+1; ts += max(wm.Timestamp/40, 1) {
 		w, wok, err := want.OffsetForTimestamp(ts)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		g, gok, err := got.OffsetForTimestamp(ts)
-		require.NoError(t, err)
-		require.Equal(t, []any{w, wok}, []any{g, gok}, "offset for timestamp %d", ts)
+		require.NoError(tb, err)
+		require.Equal(tb, []any{w, wok}, []any{g, gok}, "offset for timestamp %d", ts)
 	}
 }
 
 // sameRead compares reads as far as both go: one may stop earlier, at the end
 // of a segment, but never with nothing.
-func sameRead(t testing.TB, want, got persistence.Log, off int64, limit int, upTo int64, minOne bool) {
-	t.Helper()
-	w, _ := readChunk(t, want, off, limit, upTo, minOne)
-	g, _ := readChunk(t, got, off, limit, upTo, minOne)
-	require.Equal(t, len(w) == 0, len(g) == 0, "read at %d of %d bytes up to %d", off, limit, upTo)
+func sameRead(tb testing.TB, want, got persistence.Log, off int64, limit int, upTo int64, minOne bool) {
+	tb.Helper()
+	w, _ := readChunk(tb, want, off, limit, upTo, minOne)
+	g, _ := readChunk(tb, got, off, limit, upTo, minOne)
+	require.Equal(tb, len(w) == 0, len(g) == 0, "read at %d of %d bytes up to %d", off, limit, upTo)
 	n := min(len(w), len(g))
-	require.Equal(t, w[:n], g[:n], "read at %d", off)
+	require.Equal(tb, w[:n], g[:n], "read at %d", off)
 }
 
-func same[T any](t testing.TB, what string, want, got []T) {
-	t.Helper()
+func same[T any](tb testing.TB, what string, want, got []T) {
+	tb.Helper()
 	if len(want) == 0 && len(got) == 0 {
 		return
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Fatalf("%s differ (-want +got):\n%s", what, d)
+		tb.Fatalf("%s differ (-want +got):\n%s", what, d)
 	}
 }
 

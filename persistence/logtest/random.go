@@ -79,20 +79,20 @@ func (s *Script) batch(end int64) []byte {
 }
 
 // Step makes one random change to both logs. It returns what it did.
-func (s *Script) Step(t testing.TB, logs ...persistence.Log) string {
-	t.Helper()
+func (s *Script) Step(tb testing.TB, logs ...persistence.Log) string {
+	tb.Helper()
 	l := logs[0]
 	start, end := l.LogStart(), l.End()
 	within := start + s.rng.Int64N(end-start+1)
-	what, do := s.pick(t, start, end, within)
+	what, do := s.pick(tb, start, end, within)
 	for _, l := range logs {
-		require.NoError(t, do(l), what)
+		require.NoError(tb, do(l), what)
 	}
 	return what
 }
 
-func (s *Script) pick(t testing.TB, start, end, within int64) (string, func(persistence.Log) error) {
-	t.Helper()
+func (s *Script) pick(tb testing.TB, start, end, within int64) (string, func(persistence.Log) error) {
+	tb.Helper()
 	switch s.rng.IntN(24) {
 	case 0:
 		to := end - s.rng.Int64N(min(end-start, 30)+1)
@@ -110,10 +110,10 @@ func (s *Script) pick(t testing.TB, start, end, within int64) (string, func(pers
 		return "flush", func(l persistence.Log) error { return l.Flush() }
 	case 5:
 		p := persistence.RetentionPolicy{NowMillis: s.now, Millis: -1, Bytes: 6000, HighWatermark: end}
-		return "retain by size", func(l persistence.Log) error { _, err := l.ApplyRetention(t.Context(), p); return err }
+		return "retain by size", func(l persistence.Log) error { _, err := l.ApplyRetention(tb.Context(), p); return err }
 	case 6:
 		p := persistence.RetentionPolicy{NowMillis: s.now + 1000, Millis: 1100, Bytes: -1, HighWatermark: end}
-		return "retain by time", func(l persistence.Log) error { _, err := l.ApplyRetention(t.Context(), p); return err }
+		return "retain by time", func(l persistence.Log) error { _, err := l.ApplyRetention(tb.Context(), p); return err }
 	}
 	b := s.Batches(end)
 	return fmt.Sprintf("append %d bytes at %d", len(b), end), func(l persistence.Log) error {
@@ -125,6 +125,7 @@ func (s *Script) pick(t testing.TB, start, end, within int64) (string, func(pers
 // testRandom holds a log against the memory twin through a random history with
 // clean and unclean restarts.
 func testRandom(t *testing.T, h Harness) {
+	t.Helper()
 	for seed := range uint64(3) {
 		b := newBench(t, h, persistence.Config{SegmentBytes: 1500, IndexIntervalBytes: 150, SegmentMillis: 2000})
 		twin := persistence.NewMemoryLog(persistence.Info{}, b.cfg)

@@ -23,6 +23,7 @@ func fixCRC(b []byte) {
 
 // Run is the whole suite. newHarness is called once for every test.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
+	t.Helper()
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, h Harness)
@@ -66,6 +67,7 @@ func (b *bench) fill(n int) (all []byte) {
 }
 
 func testAppend(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	require.Equal(t, messages.NoEpoch, b.log.LatestEpoch())
 	want := b.fill(40)
@@ -104,6 +106,7 @@ func flipped(b []byte) []byte {
 }
 
 func testReadLimits(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, persistence.Config{IndexIntervalBytes: 200})
 	b.fill(50)
 	one := int(b.log.SizeBytes() / 50)
@@ -141,6 +144,7 @@ func testReadLimits(t *testing.T, h Harness) {
 }
 
 func testC07(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	hole := Build(Spec{Base: 4, Count: 2, Delta: 3})
 	empty := Build(Spec{Base: 8, Count: 1, Producer: 7, Seq: 12})[:batch.HeaderSize]
@@ -169,6 +173,7 @@ func testC07(t *testing.T, h Harness) {
 }
 
 func testC10(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	for b.log.End() < 3382 {
 		b.append(Build(Spec{Base: b.log.End(), Count: 38, Epoch: 2}))
@@ -196,6 +201,7 @@ func testC10(t *testing.T, h Harness) {
 }
 
 func testC13(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	for off := range int64(25) {
 		b.append(Build(Spec{Base: off, Count: 1, Epoch: 1 + int32(off/20)}))
@@ -224,6 +230,7 @@ func testC13(t *testing.T, h Harness) {
 }
 
 func testC15(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	twin := persistence.NewMemoryLog(persistence.Info{}, small)
 	put := func(from, to int64, value string, epoch int32) {
@@ -253,6 +260,7 @@ func testC15(t *testing.T, h Harness) {
 }
 
 func testTruncateEdges(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.append(Build(Spec{Base: 0, Count: 2}), Build(Spec{Base: 4, Count: 4}), Build(Spec{Base: 20, Count: 1}))
 	for _, c := range []struct{ to, end int64 }{{21, 21}, {100, 21}, {12, 8}, {6, 2}, {3, 2}, {0, 0}} {
@@ -272,6 +280,7 @@ func testTruncateEdges(t *testing.T, h Harness) {
 }
 
 func testRestart(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	all := b.fill(30)
 	cut, err := b.log.RestartAt(100)
@@ -293,6 +302,7 @@ func testRestart(t *testing.T, h Harness) {
 }
 
 func testEpochs(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.fill(40) // epochs 0 to 3 from 0, 20, 40, 60
 	require.NoError(t, b.log.RaiseLogStart(30))

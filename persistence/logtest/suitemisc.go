@@ -16,6 +16,7 @@ import (
 )
 
 func testC25(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, persistence.Config{IndexIntervalBytes: 1, SegmentMillis: math.MaxInt64 / 2})
 	broker := Build(Spec{Base: 0, Count: 3, Time: 1000})
 	batch.SetLogAppendTime(broker, 5000)
@@ -50,6 +51,7 @@ func testC25(t *testing.T, h Harness) {
 }
 
 func testC26(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, persistence.Config{SegmentBytes: 1 << 20})
 	var want []byte
 	for i, size := range []int{3000000, 10, 9000000, 17 << 20} {
@@ -63,6 +65,7 @@ func testC26(t *testing.T, h Harness) {
 }
 
 func testC27(t *testing.T, h Harness) {
+	t.Helper()
 	s := h.Open(t)
 	long := strings.Repeat("n", 248)
 	names := []string{"a.b", "a_b", "a-b", "A.B", "a..b", long + "1", long + "2", "a", "a-0", "x-delete"}
@@ -108,6 +111,7 @@ func testC27(t *testing.T, h Harness) {
 // testC30: what is stored is what was given, whatever codec it says it has, and
 // no codec gets in the way of anything.
 func testC30(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	var want []byte
 	for i, codec := range []batch.Codec{1, 1, 2, 3, 4, 7} {
@@ -140,6 +144,7 @@ func testC30(t *testing.T, h Harness) {
 }
 
 func testRetentionSize(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.fill(60)
 	size := b.log.SizeBytes()
@@ -161,6 +166,7 @@ func testRetentionSize(t *testing.T, h Harness) {
 }
 
 func testRetentionTime(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.fill(60) // newest record 1591
 	policy := persistence.RetentionPolicy{NowMillis: 2000, Millis: 700, Bytes: -1, HighWatermark: 120}
@@ -184,6 +190,7 @@ func testRetentionTime(t *testing.T, h Harness) {
 }
 
 func testWideGap(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	base := int64(0)
 	for range 3 {
@@ -199,6 +206,7 @@ func testWideGap(t *testing.T, h Harness) {
 }
 
 func testClosed(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.fill(3)
 	_, err := b.s.Open(t.Context(), b.tp, small)
@@ -228,6 +236,7 @@ func testClosed(t *testing.T, h Harness) {
 
 // testChunk: a chunk that is out keeps its bytes, whatever happens to the log.
 func testChunk(t *testing.T, h Harness) {
+	t.Helper()
 	for _, c := range []struct {
 		name string
 		do   func(b *bench)

@@ -15,14 +15,15 @@ func marker(b []byte, base int64, epoch int32) []byte {
 	return b
 }
 
-func header(t testing.TB, s Spec) batch.Header {
-	t.Helper()
+func header(tb testing.TB, s Spec) batch.Header {
+	tb.Helper()
 	h, err := batch.ParseHeader(Build(s))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return h
 }
 
 func testC22(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	b.append(
 		Build(Spec{Base: 0, Count: 1, Producer: 1, Txn: true}),
@@ -67,6 +68,7 @@ func testC22(t *testing.T, h Harness) {
 }
 
 func testProducers(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	for i := range int32(7) {
 		b.append(Build(Spec{Base: int64(i) * 2, Count: 2, Producer: 5, ProdEp: 1, Seq: i * 2}))
@@ -116,6 +118,7 @@ func testProducers(t *testing.T, h Harness) {
 }
 
 func testPIDReset(t *testing.T, h Harness) {
+	t.Helper()
 	b := newBench(t, h, small)
 	for i := range int64(4) {
 		b.append(Build(Spec{Base: i, Count: 1, Producer: 10, Seq: int32(i)}))
