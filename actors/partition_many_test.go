@@ -74,8 +74,10 @@ func (r *idleReplica) Truncate(context.Context, int64, string) (persistence.Cut,
 func (r *idleReplica) AppendInternal(context.Context, []byte) (persistence.AppendInfo, error) {
 	return persistence.AppendInfo{}, nil
 }
-func (r *idleReplica) SetAdmit(bool) {}
-func (r *idleReplica) AppendMirror(context.Context, int64, []byte) (persistence.AppendInfo, error) {
+func (r *idleReplica) SetAdmit(bool)               {}
+func (r *idleReplica) Flush(context.Context) error { return nil }
+
+func (r *idleReplica) AppendMirrorAt(context.Context, int64, int64, []byte) (persistence.AppendInfo, error) {
 	return persistence.AppendInfo{}, nil
 }
 

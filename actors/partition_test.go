@@ -272,6 +272,7 @@ func TestLifeOfAPartition(t *testing.T) {
 	a := n.untilFetching()
 	require.ErrorIs(t, produce(n), messages.ErrReadOnlyTopic)
 	for off := range int64(3) {
+		a.Sink.State()
 		_, err := a.Sink.AppendMirror(t.Context(), off, sourceBatch(off, 3, off == 2))
 		require.NoError(t, err)
 	}
@@ -290,7 +291,10 @@ func TestLifeOfAPartition(t *testing.T) {
 	require.Equal(t, int32(6), log.EpochForOffset(3), "markers carry the raised epoch (D44)")
 	require.Equal(t, int32(3), n.status().LME)
 	_, err := a.Sink.AppendMirror(t.Context(), 6, sourceBatch(6, 3, false))
-	require.ErrorIs(t, err, messages.ErrReadOnlyTopic, "a late batch never lands after STOPPED")
+	require.ErrorIs(t, err, messages.ErrNotLeader, "a late batch never lands after STOPPED: its generation is over")
+	a.Sink.State()
+	_, err = a.Sink.AppendMirror(t.Context(), 6, sourceBatch(6, 3, false))
+	require.ErrorIs(t, err, messages.ErrReadOnlyTopic, "nor one that is decided after STOPPED")
 
 	states, err := n.partitions.ReadStates(t.Context(), "m", []messages.TopicPartition{tp0})
 	require.NoError(t, err)
@@ -313,6 +317,7 @@ func TestRestartResumes(t *testing.T) {
 	t.Run("first life", func(t *testing.T) {
 		n := newNode(t, dir, image)
 		a := n.untilFetching()
+		a.Sink.State()
 		_, err := a.Sink.AppendMirror(t.Context(), 0, sourceBatch(0, 3, false))
 		require.NoError(t, err)
 		a.Notify(fetch.GapSkipped{From: 1, To: 9})

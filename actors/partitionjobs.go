@@ -34,10 +34,12 @@ type replicaChanger interface {
 	Truncate(ctx context.Context, offset int64, reason string) (persistence.Cut, error)
 	AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error)
 	SetAdmit(admit bool)
+	// Flush makes everything appended durable.
+	Flush(ctx context.Context) error
 }
 
 type replicaCopier interface {
-	AppendMirror(ctx context.Context, base int64, batches []byte) (persistence.AppendInfo, error)
+	AppendMirrorAt(ctx context.Context, generation, base int64, batches []byte) (persistence.AppendInfo, error)
 	RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, error)
 	RaiseLogStart(ctx context.Context, offset int64) error
 }
@@ -128,7 +130,7 @@ func (p *partition) fetchJob(c actor.Context, work uint32, leader *fetch.Leader)
 		p.handle.lag.Store(lag)
 	}
 	a := fetch.Assignment{
-		TopicPartition: w.tp, TopicID: w.key.TopicID, LeaderEpoch: messages.NoEpoch, Sink: replicaSink{replica: w.replica},
+		TopicPartition: w.tp, TopicID: w.key.TopicID, LeaderEpoch: messages.NoEpoch, Sink: &replicaSink{replica: w.replica},
 		Lag: lag, Throttled: w.throttled,
 		Notify: func(e fetch.Event) { root.Send(self, partitionEvent{life: life, work: work, event: e}) },
 	}
@@ -499,6 +501,11 @@ func (w partitionWorker) reset(ctx context.Context) bool {
 	for {
 		b := batch.MirrorPIDReset(w.replica.State().LeaderEpoch, w.shared.config.Clock.Now().UnixMilli(), w.shared.config.Source.SourceClusterID(w.mirror))
 		err := w.append(ctx, b)
+		if err == nil {
+			// STOPPED is durable when it is stored, so what it rests on must be too: a
+			// power cut may not leave STOPPED without the reset below it.
+			err = w.replica.Flush(ctx)
+		}
 		if err == nil {
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"kagami/cluster"
 	"kagami/fetch"
@@ -13,13 +14,19 @@ import (
 )
 
 // replicaSink is the local end of a mirrored partition, as a fetch worker sees it.
-type replicaSink struct{ replica PartitionReplica }
+type replicaSink struct {
+	replica PartitionReplica
+	// generation that the worker's decision stands on: taken with its State, shown
+	// with its append, so that a cut, claim or seal in between refuses the append.
+	generation atomic.Int64
+}
 
-var _ fetch.Sink = replicaSink{}
+var _ fetch.Sink = (*replicaSink)(nil)
 
 // State is described at [fetch.SinkState].
-func (s replicaSink) State() fetch.LocalState {
+func (s *replicaSink) State() fetch.LocalState {
 	st := s.replica.State()
+	s.generation.Store(st.Generation)
 	return fetch.LocalState{
 		LogStart: st.LogStart, HighWatermark: st.HighWatermark, End: st.End,
 		LeaderEpoch: st.LeaderEpoch, LatestEpoch: s.replica.Log().LatestEpoch(),
@@ -27,13 +34,13 @@ func (s replicaSink) State() fetch.LocalState {
 }
 
 // EpochEndOffset is described at [fetch.SinkState].
-func (s replicaSink) EpochEndOffset(epoch int32) (int32, int64, bool) {
+func (s *replicaSink) EpochEndOffset(epoch int32) (int32, int64, bool) {
 	return s.replica.Log().EpochEndOffset(epoch)
 }
 
 // AppendMirror is described at [fetch.SinkWriter].
-func (s replicaSink) AppendMirror(ctx context.Context, at int64, batches []byte) (fetch.Appended, error) {
-	info, err := s.replica.AppendMirror(ctx, at, batches)
+func (s *replicaSink) AppendMirror(ctx context.Context, at int64, batches []byte) (fetch.Appended, error) {
+	info, err := s.replica.AppendMirrorAt(ctx, s.generation.Load(), at, batches)
 	if err != nil {
 		return fetch.Appended{}, sinkError(err)
 	}
@@ -41,19 +48,19 @@ func (s replicaSink) AppendMirror(ctx context.Context, at int64, batches []byte)
 }
 
 // Truncate is described at [fetch.SinkWriter].
-func (s replicaSink) Truncate(ctx context.Context, offset int64, reason string) (fetch.Cut, error) {
+func (s *replicaSink) Truncate(ctx context.Context, offset int64, reason string) (fetch.Cut, error) {
 	cut, err := s.replica.Truncate(ctx, offset, reason)
 	return sinkCut(cut), sinkError(err)
 }
 
 // RestartAt is described at [fetch.SinkWriter].
-func (s replicaSink) RestartAt(ctx context.Context, offset int64, reason string) (fetch.Cut, error) {
+func (s *replicaSink) RestartAt(ctx context.Context, offset int64, reason string) (fetch.Cut, error) {
 	cut, err := s.replica.RestartAt(ctx, offset, reason)
 	return sinkCut(cut), sinkError(err)
 }
 
 // RaiseLogStart is described at [fetch.SinkWriter].
-func (s replicaSink) RaiseLogStart(ctx context.Context, offset int64) error {
+func (s *replicaSink) RaiseLogStart(ctx context.Context, offset int64) error {
 	return sinkError(s.replica.RaiseLogStart(ctx, offset))
 }
 

@@ -295,6 +295,19 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 	return n, nil
 }
 
+// Flush makes everything appended so far durable against power loss.
+func (r *Replica) Flush(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("flush %s: %w", r.tp, ErrClosed)
+	}
+	if err := r.log.Flush(); err != nil {
+		return fmt.Errorf("flush %s: %w", r.tp, err)
+	}
+	return nil
+}
+
 // SetConfig changes the log's segment and flush settings from the next batch on.
 func (r *Replica) SetConfig(c persistence.Config) {
 	r.mu.Lock()
