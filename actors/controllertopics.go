@@ -24,8 +24,10 @@ func (p *plan) createTopics(c messages.CreateTopics) {
 			continue
 		}
 		before := len(p.records)
-		item := messages.Item{Name: t.Name}
-		item, item.Err = p.createTopic(t)
+		var item messages.Item
+		if item.Err = p.checkCollision(t.Name); item.Err == nil {
+			item, item.Err = p.createTopic(t)
+		}
 		item.Name = t.Name
 		if c.ValidateOnly || item.Err != nil {
 			p.records = p.records[:before]
@@ -69,9 +71,6 @@ func (p *plan) checkNewTopic(t messages.NewTopic) error {
 	if _, ours := p.newTopics[t.Name]; ours || p.img.Topic(t.Name) != nil {
 		return fmt.Errorf("%w: topic %s", messages.ErrTopicExists, t.Name)
 	}
-	if other, ok := p.collision(t.Name); ok {
-		return fmt.Errorf("%w: topic name %s collides with topic %s: they differ only in '.' and '_'", messages.ErrInvalidTopic, t.Name, other)
-	}
 	if t.ID.IsZero() {
 		return nil
 	}
@@ -84,16 +83,25 @@ func (p *plan) checkNewTopic(t messages.NewTopic) error {
 	return nil
 }
 
-// collision finds a topic whose name differs only in '.' and '_'.
-func (p *plan) collision(name string) (string, bool) {
+// checkCollision refuses a client's topic whose name differs from another's only
+// in '.' and '_', as Kafka does for the sake of its metric names. Mirror topics
+// are exempt (C27): their names are the sources' to choose, two sources may each
+// have one, and nothing here depends on the difference.
+func (p *plan) checkCollision(name string) error {
+	if other, ok := p.names()[squash(name)]; ok && other != name {
+		return fmt.Errorf("%w: topic name %s collides with topic %s: they differ only in '.' and '_'", messages.ErrInvalidTopic, name, other)
+	}
+	return nil
+}
+
+func (p *plan) names() map[string]string {
 	if p.squashed == nil {
 		p.squashed = make(map[string]string)
 		for _, t := range p.img.Topics() {
 			p.squashed[squash(t.Name)] = t.Name
 		}
 	}
-	other, ok := p.squashed[squash(name)]
-	return other, ok && other != name
+	return p.squashed
 }
 
 func (p *plan) remember(name string, id messages.TopicID) {
@@ -103,7 +111,7 @@ func (p *plan) remember(name string, id messages.TopicID) {
 	}
 	p.newTopics[name] = struct{}{}
 	p.newIDs[id] = struct{}{}
-	p.squashed[squash(name)] = name
+	p.names()[squash(name)] = name
 }
 
 func (p *plan) addTopic(name string, id messages.TopicID, assignment [][]messages.NodeID) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -112,9 +113,19 @@ func (ms *Mirrors) Link() MirrorLink {
 	return MirrorLink{System: ms.config.System, Mirror: ms.PID, Image: ms.config.Outside.Image, Clock: ms.config.Clock}
 }
 
+// mirrorStartPause is between two looks whether a mirror that the image has runs.
+const mirrorStartPause = 5 * time.Millisecond
+
 // SourceMirrors asks the source for all mirrors of its own, for loops; the
 // answer is from after the call.
 func (ms *Mirrors) SourceMirrors(ctx context.Context, mirror string) (fetch.Mirrors, error) {
+	// A client that has just created the mirror is ahead of its actor: the start
+	// went on without looking for loops (C45).
+	for ms.PID(mirror) == nil && !ms.closed.Load() && ms.config.Outside.Image().Mirror(mirror) != nil {
+		if err := ms.config.Clock.Sleep(ctx, mirrorStartPause); err != nil {
+			return fetch.Mirrors{}, err
+		}
+	}
 	answer, err := ms.Link().ask(ctx, mirror, mirrorAwaitEpochs{})
 	if err != nil {
 		return fetch.Mirrors{}, err
