@@ -346,6 +346,13 @@ func (l *segLog) writeIndexes(s *segment, atLeast int) error {
 	l.mu.RLock()
 	v := s.view(l.m.cache)
 	l.mu.RUnlock()
+	if len(v.time.pending) > 0 && v.off.n() == 0 && v.time.count == 0 {
+		// Kafka's tool wants an offset index beside a time index, if an empty one
+		if _, err := l.m.cache.acquire(&s.off.cf, true); err != nil {
+			return storageError("create", s.off.cf.path(), err)
+		}
+		l.m.cache.release(&s.off.cf, false)
+	}
 	for _, iv := range []indexView{v.off, v.time, v.txn} {
 		if len(iv.pending) == 0 || len(iv.pending) < atLeast {
 			continue

@@ -12,5 +12,5 @@
 // package faultfs is a disk that fails, package logtest the suite for all of
 // them. Logs are changed only by the journal (package cluster), which
 // decides what is valid; this package never assigns offsets, never rewrites a
-// batch that it was given, and never decompresses one.
+// batch that it was given, and opens a compressed one only to look up a time.
 package persistence

@@ -87,8 +87,11 @@ func (l *segLog) flushLocked(kind flushKind) error {
 	l.rp.Store(max(end, rp))
 	l.mu.Unlock()
 	l.st.recoveryPoint = max(end, rp)
-	if sealed {
-		l.st.sidePoint = max(l.st.sidePoint, active.base)
+	if old := l.st.sidePoint; sealed && old < active.base {
+		l.st.sidePoint = active.base
+		if err := l.dropSnapshot(old); err != nil {
+			return l.fail(err)
+		}
 	}
 	if kind == flushSides {
 		l.st.sidePoint, l.sideBytes = end, size
@@ -223,11 +226,23 @@ func (l *segLog) syncSides(active *segment, end int64) error {
 	if err := writeFileAtomic(l.m.fs, l.snapshotName(end), data, true); err != nil {
 		return storageError("write", l.snapshotName(end), err)
 	}
-	old := l.st.sidePoint
-	if old != end && old > active.base { // a snapshot inside the active segment serves until the next one
-		if err := l.m.fs.Remove(l.snapshotName(old)); err != nil && !isNotExist(err) {
-			return storageError("remove", l.snapshotName(old), err)
-		}
+	if l.st.sidePoint != end {
+		return l.dropSnapshot(l.st.sidePoint)
+	}
+	return nil
+}
+
+// dropSnapshot removes the producer snapshot of an old side point, unless it
+// stands at the start of a segment: those stay as long as the segment.
+func (l *segLog) dropSnapshot(offset int64) error {
+	l.mu.RLock()
+	keep := l.startsAt(offset)
+	l.mu.RUnlock()
+	if keep {
+		return nil
+	}
+	if err := l.m.fs.Remove(l.snapshotName(offset)); err != nil && !isNotExist(err) {
+		return storageError("remove", l.snapshotName(offset), err)
 	}
 	return nil
 }

@@ -327,6 +327,22 @@ func (l *segLog) snapshots() ([]int64, error) {
 	return out, nil
 }
 
+func (l *segLog) removeSnapshots(which func(offset int64) bool) error {
+	list, err := l.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, off := range list {
+		if !which(off) {
+			continue
+		}
+		if err := l.m.fs.Remove(l.snapshotName(off)); err != nil && !isNotExist(err) {
+			return storageError("remove", l.snapshotName(off), err)
+		}
+	}
+	return nil
+}
+
 // parseSegmentName reads the offset out of "00000000000000000012.log".
 func parseSegmentName(name, suffix string) (int64, bool) {
 	digits, ok := strings.CutSuffix(name, suffix)

@@ -234,16 +234,8 @@ func (l *segLog) cutFiles(p cutPoint, removed []*segment, copyFirst bool) error 
 	if err := l.cutIndexes(s, p); err != nil {
 		return err
 	}
-	snaps, err := l.snapshots()
-	if err != nil {
+	if err := l.removeSnapshots(func(off int64) bool { return off > p.end }); err != nil {
 		return err
-	}
-	for _, off := range snaps {
-		if off > p.end {
-			if err := l.m.fs.Remove(l.snapshotName(off)); err != nil && !isNotExist(err) {
-				return storageError("remove", l.snapshotName(off), err)
-			}
-		}
 	}
 	s.synced = false
 	return l.syncDir()
@@ -451,14 +443,8 @@ func (l *segLog) restartFiles(old []*segment, fresh *segment) error {
 	if err := l.removeSegments(old); err != nil {
 		return err
 	}
-	snaps, err := l.snapshots()
-	if err != nil {
+	if err := l.removeSnapshots(func(int64) bool { return true }); err != nil {
 		return err
-	}
-	for _, off := range snaps {
-		if err := l.m.fs.Remove(l.snapshotName(off)); err != nil && !isNotExist(err) {
-			return storageError("remove", l.snapshotName(off), err)
-		}
 	}
 	if err := l.createLog(fresh); err != nil {
 		return err
@@ -517,6 +503,11 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 	}
 	if err := l.removeSegments(gone); err != nil {
 		return 0, l.fail(err)
+	}
+	if n > 0 {
+		if err := l.removeSnapshots(func(off int64) bool { return off < l.segs[0].base }); err != nil {
+			return 0, l.fail(err)
+		}
 	}
 	l.m.markDirty(l)
 	return n, nil
