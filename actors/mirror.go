@@ -66,6 +66,19 @@ type SourceView struct {
 	ClusterID string
 	At        time.Time // of the last good refresh
 	Topics    map[string]fetch.SourceTopic
+	Brokers   []fetch.Broker
+}
+
+// address of a source broker, "" if it isn't known.
+func (v *SourceView) address(id messages.NodeID) (host string, port int32) {
+	if v != nil {
+		for _, b := range v.Brokers {
+			if b.ID == id {
+				return b.Host, b.Port
+			}
+		}
+	}
+	return "", 0
 }
 
 // Leader is the source leader of a partition; ok is false if it isn't known.
@@ -92,7 +105,6 @@ type (
 		notify    func(fetch.Event)
 		leader    *fetch.Leader
 		throttled bool
-		epoch     int32 // source leader epoch it was assigned with, set by the mirror
 	}
 	mirrorUnfetch struct{ tp messages.TopicPartition } // answered by fetcherAnswer
 	// mirrorAwaitRefresh is answered by refreshSeen after a refresh that began
@@ -104,9 +116,11 @@ type (
 	mirrorChanged     struct{} // the image changed something of this mirror
 	mirrorSettled     struct { // dynamic node settings changed
 	}
-	mirrorTick  struct{ epoch int64 }
-	refreshDone struct {
+	mirrorThrottle struct{ topic string } // its throttled replicas changed
+	mirrorTick     struct{ epoch int64 }
+	refreshDone    struct {
 		connection int64
+		cycle      int64
 		result     refreshResult
 	}
 	refreshSeen struct {
@@ -154,11 +168,15 @@ type mirror struct {
 	cancel     context.CancelFunc
 	configs    map[string]string // connection part that source was made with
 	connection int64             // number of the connection: answers of an older one are dropped
+	numbers    *atomic.Int64     // gives out numbers, over all lives of the actor
+	linked     context.Context   //nolint:containedctx // bounds work on this connection
+	unlink     context.CancelFunc
 	source     *fetch.Source
 	config     fetch.Config
 	fault      error // why there is no connection
 
 	refreshing   bool
+	cycle        int64 // number of the last refresh that began
 	refreshAgain bool
 	refreshWait  []*actor.PID // asked while none was on the way, or for the next
 	refreshNext  []*actor.PID
@@ -166,29 +184,29 @@ type mirror struct {
 	lastError    error
 	foreign      bool                // another cluster answers
 	faulted      map[string]struct{} // topics with a fault
+	settled      bool                // a good refresh of this life has been told
 	timerEpoch   int64
 	stopTimer    func() bool
 	lookingUp    bool
 	epochsWait   []*actor.PID
 	epochsNext   []*actor.PID
 
-	fetchers map[fetcherKey]*fetcherChild
-	where    map[messages.TopicPartition]fetcherKey
-	requests map[messages.TopicPartition]mirrorFetch // to move a partition when fetchers are re-spread
-}
-
-type fetcherChild struct {
-	pid     *actor.PID
-	address string
-	count   int
+	fetchers  map[fetcherKey]*fetcherChild // that take partitions
+	children  map[int64]*fetcherChild      // by id, those that are ending included
+	places    map[messages.TopicPartition]*fetchPlace
+	held      map[messages.TopicPartition]*heldFetch
+	holdArmed bool
+	stopHold  func() bool
 }
 
 // Receive handles one message; it never waits.
 func (m *mirror) Receive(c actor.Context) {
 	switch msg := c.Message().(type) {
 	case *actor.Started:
-		m.connect(c)
+		m.connect()
 		m.refresh(c, "start")
+		// Partitions that fetched in an earlier life of this actor come back.
+		m.listener.Reconnect(m.name)
 	case *actor.Stopping, *actor.Restarting:
 		m.close(c)
 	case mirrorChanged:
@@ -217,15 +235,27 @@ func (m *mirror) Receive(c actor.Context) {
 		m.fetch(c, msg, c.Sender())
 	case mirrorUnfetch:
 		m.unfetch(c, msg.tp, c.Sender())
+	case fetcherDone:
+		m.fetcherDid(c, msg)
+	case fetcherGone:
+		m.fetcherEnded(c, msg.id)
+	case mirrorHoldOver:
+		m.holdOver(c)
+	case mirrorThrottle:
+		m.throttle(c, msg.topic)
 	case mirrorAsk:
 		c.Respond(m.status())
 	}
 }
 
 // connect makes a new connection from the image's settings.
-func (m *mirror) connect(c actor.Context) {
-	m.connection++
-	m.source, m.fault = nil, nil
+func (m *mirror) connect() {
+	if m.unlink != nil {
+		m.unlink()
+	}
+	m.connection = m.ticket()
+	m.linked, m.unlink = context.WithCancel(m.ctx)
+	m.source, m.configs, m.fault = nil, nil, nil
 	mi := m.outside.Image().Mirror(m.name)
 	if mi == nil {
 		m.fault = fmt.Errorf("%w: %s", messages.ErrUnknownMirror, m.name)
@@ -263,7 +293,7 @@ func (m *mirror) imageChanged(c actor.Context) {
 	if now := connectionConfigs(mi.Configs); !sameConfigs(now, m.configs) {
 		m.log.Info("mirror settings changed, connecting anew")
 		m.drop(c)
-		m.connect(c)
+		m.connect()
 		m.view.Store(nil)
 		m.listener.Reconnect(m.name)
 	}
@@ -284,13 +314,17 @@ func sameConfigs(a, b map[string]string) bool {
 
 // drop ends the connection and every fetcher. Partitions are told by the caller.
 func (m *mirror) drop(c actor.Context) {
-	for _, f := range m.fetchers {
-		c.Stop(f.pid)
+	gone := fmt.Errorf("mirror %s connects anew: %w", m.name, fetch.ErrClosed)
+	for tp := range m.held {
+		m.release(c, tp, gone)
 	}
-	clear(m.fetchers)
-	m.show()
-	clear(m.where)
-	clear(m.requests)
+	for _, p := range m.places {
+		m.dropNext(c, p)
+	}
+	for _, child := range m.fetchers {
+		m.retire(c, child, false)
+	}
+	m.unlink()
 	m.closeSource()
 }
 
@@ -322,16 +356,30 @@ func (m *mirror) close(c actor.Context) {
 	m.refreshNext, m.epochsNext = nil, nil
 	m.tellRefresh(c, refreshSeen{err: gone})
 	m.tellEpochs(c, epochsSeen{err: gone})
+	for tp := range m.held {
+		m.release(c, tp, gone)
+	}
+	for _, p := range m.places {
+		m.dropNext(c, p)
+		m.answer(c, p.want.to, gone)
+		for _, to := range p.removers {
+			m.answer(c, to, gone) // and asks again
+		}
+	}
+	clear(m.places)
 	m.cancel()
 	m.timerEpoch++
 	if m.stopTimer != nil {
 		m.stopTimer()
 	}
+	if m.stopHold != nil {
+		m.stopHold()
+	}
 	m.closeSource()
 }
 
 func (m *mirror) status() MirrorStatus {
-	s := MirrorStatus{Mirror: m.name, LastRefresh: m.lastRefresh, Fetchers: len(m.fetchers), Fetching: len(m.where)}
+	s := MirrorStatus{Mirror: m.name, LastRefresh: m.lastRefresh, Fetchers: len(m.fetchers), Fetching: len(m.places)}
 	if v := m.view.Load(); v != nil {
 		s.ClusterID = v.ClusterID
 	}

@@ -60,8 +60,10 @@ type refreshPlan struct {
 	faults     []topicFault
 	healthy    []string // topics whose earlier fault is over, if they had one
 	bumps      []messages.EpochBump
-	warnings   []string // one line each, for the log
+	notes      []topicNote // why a topic that matches isn't discovered, for the log
 }
+
+type topicNote struct{ topic, text string }
 
 // planRefresh decides what one cycle leads to (spec: workflows.md, Auto-discovery,
 // Partition expansion, Topic deleted or recreated; metadata-sync.md, Cycle).
@@ -146,13 +148,13 @@ func planDiscovery(in refreshInput, plan *refreshPlan) {
 			case here.Mirror == in.mirror:
 				continue // a member in any wish is left alone
 			case here.Desired == messages.DesiredActive || here.Desired == messages.DesiredPaused:
-				plan.warnings = append(plan.warnings, fmt.Sprintf("topic %s matches the include patterns but is in mirror %s", name, here.Mirror))
+				plan.note(name, "it matches the include patterns but is in mirror %s", here.Mirror)
 				continue
 			case !src.id.IsZero() && here.ID != src.id:
-				plan.warnings = append(plan.warnings, fmt.Sprintf("topic %s matches the include patterns but exists here with id %s, on the source with %s: delete it here to mirror it", name, here.ID, src.id))
+				plan.note(name, "it matches the include patterns but exists here with id %s, on the source with %s: delete it here to mirror it", here.ID, src.id)
 				continue
 			case len(here.Partitions) > len(src.partitions):
-				plan.warnings = append(plan.warnings, fmt.Sprintf("topic %s matches the include patterns but has %d partitions here, %d on the source", name, len(here.Partitions), len(src.partitions)))
+				plan.note(name, "it matches the include patterns but has %d partitions here, %d on the source", len(here.Partitions), len(src.partitions))
 				continue
 			}
 		}
@@ -161,6 +163,10 @@ func planDiscovery(in refreshInput, plan *refreshPlan) {
 		})
 	}
 	sortTopics(plan.discovered)
+}
+
+func (p *refreshPlan) note(topic, format string, args ...any) {
+	p.notes = append(p.notes, topicNote{topic: topic, text: fmt.Sprintf(format, args...)})
 }
 
 func sortTopics(topics []messages.MirrorTopic) {

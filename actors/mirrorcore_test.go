@@ -110,9 +110,9 @@ func TestPlanRefresh(t *testing.T) {
 				{Name: "new1", ID: messages.TopicID{8}, NumPartitions: 1}, {Name: "new2", ID: messages.TopicID{9}, NumPartitions: 2},
 			}}},
 		{name: "discovery leaves foreign topics alone", topics: []imageTopic{{name: "x", id: idA, epochs: []int32{0}}, {name: "y", id: idB, mirror: "other", epochs: []int32{0}}},
-			listed: byName(source("x", idB, 1), source("y", idB, 1)), include: ".*", want: refreshPlan{warnings: []string{
-				"topic x matches the include patterns but exists here with id " + idA.String() + ", on the source with " + idB.String() + ": delete it here to mirror it",
-				"topic y matches the include patterns but is in mirror other",
+			listed: byName(source("x", idB, 1), source("y", idB, 1)), include: ".*", want: refreshPlan{notes: []topicNote{
+				{"x", "it matches the include patterns but exists here with id " + idA.String() + ", on the source with " + idB.String() + ": delete it here to mirror it"},
+				{"y", "it matches the include patterns but is in mirror other"},
 			}}},
 		{name: "exclude stops an active topic", topics: []imageTopic{a}, described: byName(source("a", idA, 5, 5)), exclude: "a", want: refreshPlan{
 			excluded: []messages.MirrorTopic{{Name: "a", ID: idA}},
@@ -124,8 +124,8 @@ func TestPlanRefresh(t *testing.T) {
 				image: imageOf(t, tc.topics...), mirror: "m", described: tc.described, listed: tc.listed,
 				coordinator: !tc.notCoordinator, included: included, excluded: excluded, discovering: tc.include != "",
 			})
-			sortWarnings := cmpopts.SortSlices(func(a, b string) bool { return a < b })
-			if d := cmp.Diff(tc.want, got, cmp.AllowUnexported(refreshPlan{}, topicFault{}), cmpopts.EquateEmpty(), sortWarnings); d != "" {
+			sortNotes := cmpopts.SortSlices(func(a, b topicNote) bool { return a.topic < b.topic })
+			if d := cmp.Diff(tc.want, got, cmp.AllowUnexported(refreshPlan{}, topicFault{}, topicNote{}), cmpopts.EquateEmpty(), sortNotes); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
 		})

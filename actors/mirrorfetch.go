@@ -1,124 +1,149 @@
 package actors
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"kagami/fetch"
 	"kagami/messages"
+	"kagami/messages/configs"
 )
 
-// fetch puts a partition on the fetcher of its source leader. A partition whose
-// leader isn't known is answered with errLeaderUnknown, and a refresh begins.
+// fetchHoldLimit is how long a partition waits for a refresh that may tell its
+// source leader. It is short: a pause or stop waits behind it, whatever the
+// source does (C06).
+const fetchHoldLimit = 3 * time.Second
+
+// errSuperseded: something else was asked of the partition's fetcher meanwhile.
+var errSuperseded = errors.New("another request for the partition came first")
+
+// heldFetch waits for a refresh, because the source leader isn't known.
+type heldFetch struct {
+	req   mirrorFetch
+	to    *actor.PID
+	cycle int64 // the refresh that decides
+	since time.Time
+}
+
+// mirrorHoldOver looks for partitions that have waited long enough.
+type mirrorHoldOver struct{}
+
+// fetch puts a partition on the fetcher of its source leader. When the leader
+// isn't known, a refresh begins and the partition waits for it for a moment;
+// then the answer is errLeaderUnknown.
 func (m *mirror) fetch(c actor.Context, req mirrorFetch, to *actor.PID) {
-	if m.fault != nil {
-		m.answer(c, to, m.fault)
+	m.release(c, req.tp, errSuperseded)
+	if err := m.closedFor(); err != nil {
+		m.answer(c, to, err)
 		return
 	}
-	leader, id, ok := m.view.Load().Leader(req.tp)
-	if req.leader != nil && req.leader.Host != "" {
-		leader, ok = *req.leader, true
-	}
-	if !ok {
-		m.refresh(c, "no leader for "+req.tp.String())
-		m.answer(c, to, fmt.Errorf("%w: %s", errLeaderUnknown, req.tp))
+	if w, ok := m.wantOf(req, to); ok {
+		m.place(c, w)
 		return
 	}
-	settings := m.settings()
-	key := fetcherKey{broker: leader.ID, number: messages.FetcherNumber(req.tp, max(1, settings.Fetchers))}
-	m.forget(c, req.tp, key)
-	child := m.fetchers[key]
-	if child != nil && child.address != leader.Address() {
-		// The broker came back elsewhere. Its partitions come back by themselves:
-		// the old worker's requests fail, they back off and are moved by the refresh.
-		m.log.Info("source broker moved", zap.Stringer("fetcher", key), zap.String("address", leader.Address()))
-		m.replace(c, key, leader)
-		child = m.fetchers[key]
-	}
-	if child == nil {
-		child = m.spawn(c, key, leader, settings)
-	}
-	child.count++
-	m.where[req.tp] = key
-	req.epoch = leader.Epoch
-	m.requests[req.tp] = req
-	m.assign(c, child, req, leader, id, to)
+	m.held[req.tp] = &heldFetch{req: req, to: to, cycle: m.cycle + 1, since: m.clock.Now()}
+	m.armHold(c)
+	m.refresh(c, "no leader for "+req.tp.String())
 }
 
-// assign asks for our own topic's id, so that a topic that was made anew on the
-// source is refused by the source itself (C11); by name where it has no ids.
-func (m *mirror) assign(c actor.Context, child *fetcherChild, req mirrorFetch, leader fetch.Leader, id messages.TopicID, to *actor.PID) {
-	if t := m.outside.Image().Topic(req.tp.Topic); t != nil && !id.IsZero() {
-		id = t.ID
+// closedFor is why nothing is fetched, nil if it may be.
+func (m *mirror) closedFor() error {
+	switch {
+	case m.fault != nil:
+		return m.fault
+	case m.foreign:
+		return m.lastError // OP-26
 	}
-	c.ActorSystem().Root.RequestWithCustomSender(child.pid, fetcherAdd{assignment: fetch.Assignment{
-		TopicPartition: req.tp, TopicID: id, LeaderEpoch: leader.Epoch,
-		Sink: req.sink, Lag: req.lag, Notify: req.notify, Throttled: req.throttled,
-	}}, to)
+	return nil
 }
 
-func (m *mirror) spawn(c actor.Context, key fetcherKey, leader fetch.Leader, settings MirrorSettings) *fetcherChild {
-	config := settings.Worker
-	config.Source, config.Mirror, config.Node = m.config, m.name, m.node
-	config.SourceBroker, config.Address, config.Number = key.broker, leader.Address(), key.number
-	config.RequestTimeout, config.Clock, config.Log = settings.RequestTimeout, m.clock, m.log
-	pid := c.SpawnPrefix(props(m.clock, m.log, func() actor.Actor {
-		return newFetcher(m.ctx, config, m.helpers, m.log)
-	}), "fetcher-"+key.String())
-	child := &fetcherChild{pid: pid, address: leader.Address()}
-	m.fetchers[key] = child
-	m.show()
-	return child
+// wantOf finds the fetcher for a request.
+func (m *mirror) wantOf(req mirrorFetch, to *actor.PID) (want, bool) {
+	view := m.view.Load()
+	leader, id, ok := view.Leader(req.tp)
+	if h := req.leader; h != nil && h.ID != messages.NoNode && (!ok || h.Epoch >= leader.Epoch) {
+		l := *h
+		if l.Host == "" { // an answer may name the broker alone
+			l.Host, l.Port = view.address(l.ID)
+		}
+		leader, ok = l, l.Host != ""
+	}
+	return want{req: req, leader: leader, id: id, to: to}, ok
 }
 
-// replace makes a fetcher anew at the broker's new address, with its partitions.
-func (m *mirror) replace(c actor.Context, key fetcherKey, leader fetch.Leader) {
-	c.Stop(m.fetchers[key].pid)
-	delete(m.fetchers, key)
-	child := m.spawn(c, key, leader, m.settings())
-	for tp, k := range m.where {
-		if k != key {
+func (m *mirror) armHold(c actor.Context) {
+	if m.holdArmed {
+		return
+	}
+	m.holdArmed = true
+	root, self := c.ActorSystem().Root, c.Self()
+	m.stopHold = m.clock.AfterFunc(fetchHoldLimit, func() { root.Send(self, mirrorHoldOver{}) })
+}
+
+// holdOver answers those that have waited long enough.
+func (m *mirror) holdOver(c actor.Context) {
+	m.holdArmed = false
+	now := m.clock.Now()
+	for tp, h := range m.held {
+		if now.Sub(h.since) >= fetchHoldLimit/2 { // one timer for all: from half the limit on
+			m.release(c, tp, fmt.Errorf("%w: %s: the source doesn't answer in time", errLeaderUnknown, tp))
+		}
+	}
+	if len(m.held) > 0 {
+		m.armHold(c)
+	}
+}
+
+// retryHeld places what the refresh has found a leader for, and gives up what it
+// should have found one for. err is the refresh's.
+func (m *mirror) retryHeld(c actor.Context, err error) {
+	for tp, h := range m.held {
+		if closed := m.closedFor(); closed != nil {
+			m.release(c, tp, closed)
 			continue
 		}
-		if l, id, ok := m.view.Load().Leader(tp); ok && l.ID == key.broker {
-			child.count++
-			m.assign(c, child, m.requests[tp], l, id, nil)
+		if w, ok := m.wantOf(h.req, h.to); ok {
+			delete(m.held, tp)
+			m.place(c, w)
+			continue
+		}
+		switch {
+		case h.cycle > m.cycle:
+		case err != nil:
+			m.release(c, tp, fmt.Errorf("%w: %s: %w", errLeaderUnknown, tp, err))
+		default:
+			m.release(c, tp, fmt.Errorf("%w: %s", errLeaderUnknown, tp))
 		}
 	}
 }
 
-// forget takes a partition off the fetcher that the books say it is with, unless
-// that is the one it goes to (which replaces it by itself).
-func (m *mirror) forget(c actor.Context, tp messages.TopicPartition, next fetcherKey) {
-	key, ok := m.where[tp]
-	if !ok {
-		return
-	}
-	delete(m.where, tp)
-	delete(m.requests, tp)
-	if child := m.fetchers[key]; child != nil {
-		child.count--
-		if key != next {
-			c.Send(child.pid, fetcherRemove{tp: tp})
-		}
+func (m *mirror) release(c actor.Context, tp messages.TopicPartition, err error) {
+	if h := m.held[tp]; h != nil {
+		delete(m.held, tp)
+		m.answer(c, h.to, err)
 	}
 }
 
 // unfetch takes a partition off its fetcher and answers when no append for it
 // runs or can start.
 func (m *mirror) unfetch(c actor.Context, tp messages.TopicPartition, to *actor.PID) {
-	key, ok := m.where[tp]
-	child := m.fetchers[key]
-	if !ok || child == nil {
+	m.release(c, tp, errSuperseded)
+	p := m.places[tp]
+	if p == nil {
 		m.answer(c, to, nil)
 		return
 	}
-	delete(m.where, tp)
-	delete(m.requests, tp)
-	child.count--
-	c.ActorSystem().Root.RequestWithCustomSender(child.pid, fetcherRemove{tp: tp}, to)
+	m.dropNext(c, p)
+	if p.step != placeLeaving {
+		m.leave(c, p)
+	}
+	if to != nil {
+		p.removers = append(p.removers, to)
+	}
 }
 
 func (m *mirror) answer(c actor.Context, to *actor.PID, err error) {
@@ -127,29 +152,64 @@ func (m *mirror) answer(c actor.Context, to *actor.PID, err error) {
 	}
 }
 
-// respread moves partitions whose fetcher number or source leader is another one
-// now; offsets are those of the local logs. Fetchers without partitions end.
+// respread moves partitions whose fetcher number, source leader or its address
+// is another one now, and tells fetchers of newer source epochs; offsets are
+// those of the local logs. Fetchers without partitions end.
 func (m *mirror) respread(c actor.Context) {
 	n := max(1, m.settings().Fetchers)
 	view := m.view.Load()
-	for tp, key := range m.where {
-		leader, _, known := view.Leader(tp)
+	var moves []want
+	for tp, p := range m.places {
+		if p.step == placeLeaving {
+			continue
+		}
+		w := want{req: p.want.req, leader: p.want.leader, id: p.want.id}
 		// An answer that is older than the leader we follow moves nothing.
-		known = known && leader.Epoch >= m.requests[tp].epoch
-		moved := known && (leader.ID != key.broker || leader.Address() != m.fetchers[key].address)
-		if moved || messages.FetcherNumber(tp, n) != key.number {
-			req := m.requests[tp]
-			if known {
-				req.leader = nil
-			}
-			m.fetch(c, req, nil)
+		if l, id, known := view.Leader(tp); known && l.Epoch >= w.leader.Epoch {
+			w.leader, w.id = l, id
+		}
+		key := fetcherKey{broker: w.leader.ID, number: messages.FetcherNumber(tp, n)}
+		if key != p.child.key || w.leader != p.want.leader {
+			moves = append(moves, w)
 		}
 	}
-	for key, child := range m.fetchers {
+	if len(moves) > 0 {
+		m.log.Info("partitions change fetchers", zap.Int("partitions", len(moves)), zap.Int32("fetchers", n))
+	}
+	for _, w := range moves {
+		m.place(c, w)
+	}
+	for _, child := range m.fetchers {
 		if child.count == 0 {
-			c.Stop(child.pid)
-			delete(m.fetchers, key)
-			m.show()
+			m.retire(c, child, false)
 		}
+	}
+}
+
+// throttle tells fetchers which partitions of a topic are throttled now.
+func (m *mirror) throttle(c actor.Context, topic string) {
+	t := m.outside.Image().Topic(topic)
+	if t == nil {
+		return
+	}
+	value := t.Configs[configs.MirrorThrottledReplicas]
+	for n := range t.Partitions {
+		p := m.places[messages.TopicPartition{Topic: topic, Partition: int32(n)}]
+		if p == nil {
+			continue
+		}
+		now := throttled(value, int32(n), m.node)
+		p.want.req.throttled = now
+		if p.next != nil {
+			p.next.req.throttled = now
+		}
+		c.Send(p.child.pid, fetcherThrottle{tp: p.want.req.tp, throttled: now})
+	}
+}
+
+// failing tells a partition that it is on no fetcher any more.
+func failing(req mirrorFetch, err error) {
+	if req.notify != nil {
+		req.notify(fetch.Failed{Err: err})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -13,6 +12,7 @@ import (
 	"kagami/fetch"
 	"kagami/internal/clock"
 	"kagami/messages"
+	"kagami/messages/configs"
 	"kagami/persistence/metadata"
 )
 
@@ -31,7 +31,8 @@ type Mirrors struct {
 	config   MirrorsConfig
 	listener mirrorListener
 	pid      *actor.PID
-	handles  sync.Map // mirror name -> *mirrorHandle
+	handles  sync.Map                       // mirror name -> *mirrorHandle
+	newest   atomic.Pointer[metadata.Image] // for a parent that is restarted
 	helpers  sync.WaitGroup
 	cancel   context.CancelFunc
 	closed   atomic.Bool
@@ -43,6 +44,9 @@ type mirrorHandle struct {
 	view atomic.Pointer[SourceView]
 	// fetchers are the names of its fetchers, for lists.
 	fetchers atomic.Pointer[[]string]
+	// numbers gives out numbers of connections and requests: none is used twice,
+	// whatever restarts.
+	numbers atomic.Int64
 }
 
 // Messages to the parent of the mirrors.
@@ -67,6 +71,7 @@ func NewMirrors(ctx context.Context, config MirrorsConfig, listener mirrorListen
 // Apply takes an image that the replicas have carried out, in order. topics are
 // the names it touched, nil stands for all. It doesn't block.
 func (ms *Mirrors) Apply(image *metadata.Image, topics map[string]struct{}) {
+	ms.newest.Store(image)
 	ms.config.System.Root.Send(ms.pid, mirrorsImage{image: image, topics: topics})
 }
 
@@ -113,19 +118,9 @@ func (ms *Mirrors) Link() MirrorLink {
 	return MirrorLink{System: ms.config.System, Mirror: ms.PID, Image: ms.config.Outside.Image, Clock: ms.config.Clock}
 }
 
-// mirrorStartPause is between two looks whether a mirror that the image has runs.
-const mirrorStartPause = 5 * time.Millisecond
-
 // SourceMirrors asks the source for all mirrors of its own, for loops; the
 // answer is from after the call.
 func (ms *Mirrors) SourceMirrors(ctx context.Context, mirror string) (fetch.Mirrors, error) {
-	// A client that has just created the mirror is ahead of its actor: the start
-	// went on without looking for loops (C45).
-	for ms.PID(mirror) == nil && !ms.closed.Load() && ms.config.Outside.Image().Mirror(mirror) != nil {
-		if err := ms.config.Clock.Sleep(ctx, mirrorStartPause); err != nil {
-			return fetch.Mirrors{}, err
-		}
-	}
 	answer, err := ms.Link().ask(ctx, mirror, mirrorAwaitEpochs{})
 	if err != nil {
 		return fetch.Mirrors{}, err
@@ -143,7 +138,10 @@ func (ms *Mirrors) Status(ctx context.Context, mirror string) (MirrorStatus, err
 	if err != nil {
 		return MirrorStatus{Mirror: mirror}, err
 	}
-	s, _ := answer.(MirrorStatus)
+	s, ok := answer.(MirrorStatus)
+	if !ok {
+		return MirrorStatus{Mirror: mirror}, fmt.Errorf("ask mirror %s: unexpected answer %T", mirror, answer)
+	}
 	return s, nil
 }
 
@@ -178,6 +176,10 @@ type mirrorChild struct {
 // Receive handles one message.
 func (p *mirrorParent) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
+	case *actor.Started:
+		if image := p.owner.newest.Load(); image != nil { // in a later life
+			p.follow(c, mirrorsImage{image: image})
+		}
 	case mirrorsImage:
 		p.follow(c, m)
 	case mirrorsSettled:
@@ -212,6 +214,23 @@ func (p *mirrorParent) follow(c actor.Context, m mirrorsImage) {
 			c.Send(child.pid, mirrorChanged{})
 		}
 	}
+	p.throttled(c, old, m)
+}
+
+// throttled tells mirrors of topics whose throttled replicas are other ones.
+func (p *mirrorParent) throttled(c actor.Context, old *metadata.Image, m mirrorsImage) {
+	if old == nil {
+		return
+	}
+	for name := range m.topics {
+		is, was := m.image.Topic(name), old.Topic(name)
+		if is == nil || was == nil || is.Configs[configs.MirrorThrottledReplicas] == was.Configs[configs.MirrorThrottledReplicas] {
+			continue
+		}
+		if child, ok := p.children[is.Mirror]; ok {
+			c.Send(child.pid, mirrorThrottle{topic: name})
+		}
+	}
 }
 
 // touched are mirrors of which a topic became active, was added or grew: they
@@ -240,9 +259,9 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
-			view: &h.view, shown: &h.fetchers, clock: config.Clock, log: log, helpers: &p.owner.helpers,
-			fetchers: map[fetcherKey]*fetcherChild{}, where: map[messages.TopicPartition]fetcherKey{},
-			requests: map[messages.TopicPartition]mirrorFetch{}, faulted: map[string]struct{}{},
+			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, clock: config.Clock, log: log, helpers: &p.owner.helpers,
+			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
+			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{},
 		}
 		m.ctx, m.cancel = context.WithCancel(p.ctx)
 		return m

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,17 +35,48 @@ var (
 	_ PartitionFetchers = MirrorLink{}
 )
 
-// ask sends to a mirror and waits. A short-lived actor takes the answer: the
-// question of a mirror that stopped would otherwise never end.
+// mirrorStartLimit is how long a mirror that the image has may take to start;
+// mirrorStartPause is between two looks.
+const (
+	mirrorStartLimit = 2 * time.Second
+	mirrorStartPause = 5 * time.Millisecond
+)
+
+// find is the mirror's actor. Who has just seen the mirror in the image may be
+// ahead of it.
+func (l MirrorLink) find(ctx context.Context, mirror string) (*actor.PID, error) {
+	for until := l.Clock.Now().Add(mirrorStartLimit); ; {
+		if to := l.Mirror(mirror); to != nil {
+			return to, nil
+		}
+		if l.Image().Mirror(mirror) == nil || !l.Clock.Now().Before(until) {
+			return nil, fmt.Errorf("%w: mirror %s", messages.ErrUnknownMirror, mirror)
+		}
+		if err := l.Clock.Sleep(ctx, mirrorStartPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errMirrorEnded: the mirror's actor ended before it answered.
+var errMirrorEnded = errors.New("mirror ended")
+
+// ask sends to a mirror and waits. A short-lived actor takes the answer, and the
+// news that the mirror has ended: what it was asked last vanishes silently.
 func (l MirrorLink) ask(ctx context.Context, mirror string, question any) (any, error) {
-	to := l.Mirror(mirror)
-	if to == nil {
-		return nil, fmt.Errorf("%w: mirror %s", messages.ErrUnknownMirror, mirror)
+	to, err := l.find(ctx, mirror)
+	if err != nil {
+		return nil, err
 	}
 	answer := make(chan any, 1)
 	self := l.System.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		switch m := c.Message().(type) {
-		case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting:
+		case *actor.Started:
+			c.Watch(to)
+			c.Request(to, question)
+		case *actor.Stopping:
+			c.Unwatch(to)
+		case *actor.Stopped, *actor.Restarting:
 		default:
 			select {
 			case answer <- m:
@@ -56,9 +88,14 @@ func (l MirrorLink) ask(ctx context.Context, mirror string, question any) (any, 
 	limit := make(chan struct{})
 	stop := l.Clock.AfterFunc(sourceAnswerLimit, func() { close(limit) })
 	defer stop()
-	l.System.Root.RequestWithCustomSender(to, question, self)
 	select {
 	case a := <-answer:
+		switch a := a.(type) {
+		case *actor.Terminated:
+			return nil, fmt.Errorf("%w: mirror %s", errMirrorEnded, mirror)
+		case askFailed:
+			return nil, fmt.Errorf("ask mirror %s: %w", mirror, a.err)
+		}
 		return a, nil
 	case <-limit:
 		return nil, fmt.Errorf("%w: mirror %s", errNoSource, mirror)
@@ -133,7 +170,11 @@ func (l MirrorLink) Unfetch(ctx context.Context, mirror string, tp messages.Topi
 	if l.Mirror(mirror) == nil {
 		return nil
 	}
-	return l.change(ctx, mirror, mirrorUnfetch{tp: tp})
+	err := l.change(ctx, mirror, mirrorUnfetch{tp: tp})
+	if errors.Is(err, messages.ErrUnknownMirror) {
+		return nil // it ended meanwhile
+	}
+	return err
 }
 
 func (l MirrorLink) change(ctx context.Context, mirror string, question any) error {

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -58,6 +59,13 @@ func restartDelay(failures int) time.Duration {
 	return d
 }
 
+// askFailed is sent to who asked for what an actor panicked on: it would wait
+// for ever.
+type askFailed struct{ err error }
+
+// errPanicked: the actor panicked on the message and is restarted.
+var errPanicked = errors.New("actor panicked")
+
 // recovering logs a panic with its stack before supervision sees it: protoactor
 // itself would log the reason only.
 func recovering(log *zap.Logger) actor.ReceiverMiddleware {
@@ -70,6 +78,9 @@ func recovering(log *zap.Logger) actor.ReceiverMiddleware {
 						zap.String("message", fmt.Sprintf("%T", env.Message)),
 						zap.Any("reason", reason),
 						zap.ByteString("stack", debug.Stack()))
+					if env.Sender != nil {
+						c.ActorSystem().Root.Send(env.Sender, askFailed{err: fmt.Errorf("%w on %T", errPanicked, env.Message)})
+					}
 					panic(reason)
 				}
 			}()
