@@ -117,8 +117,10 @@ type (
 	mirrorSettled     struct { // dynamic node settings changed
 	}
 	mirrorThrottle struct{ topic string } // its throttled replicas changed
-	mirrorTick     struct{ epoch int64 }
-	refreshDone    struct {
+	// mirrorSuspect: the source told a worker that the topic was made anew.
+	mirrorSuspect struct{ topic string }
+	mirrorTick    struct{ epoch int64 }
+	refreshDone   struct {
 		connection int64
 		cycle      int64
 		result     refreshResult
@@ -184,6 +186,7 @@ type mirror struct {
 	lastError    error
 	foreign      bool                // another cluster answers
 	faulted      map[string]struct{} // topics with a fault
+	suspects     map[string]int64    // topics that a worker found at fault, and the refresh that decides
 	settled      bool                // a good refresh of this life has been told
 	timerEpoch   int64
 	stopTimer    func() bool
@@ -243,6 +246,9 @@ func (m *mirror) Receive(c actor.Context) {
 		m.holdOver(c)
 	case mirrorThrottle:
 		m.throttle(c, msg.topic)
+	case mirrorSuspect:
+		m.suspects[msg.topic] = m.cycle + 2 // their partitions have failed by then
+		m.refresh(c, "topic made anew")
 	case mirrorAsk:
 		c.Respond(m.status())
 	}

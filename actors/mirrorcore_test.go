@@ -151,3 +151,34 @@ func TestBumpTargetOverflow(t *testing.T) {
 		})
 	}
 }
+
+func TestParts(t *testing.T) {
+	topics := func(partitions ...int32) (out []messages.MirrorTopic) {
+		for _, p := range partitions {
+			out = append(out, messages.MirrorTopic{NumPartitions: p})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name  string
+		in    []messages.MirrorTopic
+		limit int
+		want  []int
+	}{
+		{name: "none", limit: 10},
+		{name: "all in one", in: topics(1, 2, 3), limit: 10, want: []int{3}},
+		{name: "by number", in: topics(1, 2, 3, 4, 5), limit: 2, want: []int{2, 2, 1}},
+		{name: "by weight", in: topics(cycleRecordsMax/2, cycleRecordsMax/2-2, 1), limit: 10, want: []int{2, 1}},
+		{name: "one that is too heavy stands alone", in: topics(1, cycleRecordsMax*2, 1), limit: 10, want: []int{1, 1, 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []int
+			for part := range parts(tc.in, tc.limit, func(t messages.MirrorTopic) int { return int(t.NumPartitions) }) {
+				got = append(got, len(part))
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("parts (-want +got):\n%s", d)
+			}
+		})
+	}
+}

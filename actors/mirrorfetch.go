@@ -209,7 +209,5 @@ func (m *mirror) throttle(c actor.Context, topic string) {
 
 // failing tells a partition that it is on no fetcher any more.
 func failing(req mirrorFetch, err error) {
-	if req.notify != nil {
-		req.notify(fetch.Failed{Err: err})
-	}
+	req.notify(fetch.Failed{Err: err})
 }

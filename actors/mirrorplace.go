@@ -93,8 +93,20 @@ func (m *mirror) place(c actor.Context, w want) {
 	}
 	c.Send(child.pid, fetcherAdd{number: p.number, assignment: fetch.Assignment{
 		TopicPartition: tp, TopicID: id, LeaderEpoch: w.leader.Epoch,
-		Sink: w.req.sink, Lag: w.req.lag, Notify: w.req.notify, Throttled: w.req.throttled,
+		Sink: w.req.sink, Lag: w.req.lag, Notify: m.listen(c, tp.Topic, w.req.notify), Throttled: w.req.throttled,
 	}})
+}
+
+// listen passes events on, and notes what a refresh must follow up: a worker may
+// learn that a topic was made anew when a refresh finds the old one back already.
+func (m *mirror) listen(c actor.Context, topic string, notify func(fetch.Event)) func(fetch.Event) {
+	root, self := c.ActorSystem().Root, c.Self()
+	return func(e fetch.Event) {
+		if f, ok := e.(fetch.Failed); ok && errors.Is(f.Err, fetch.ErrTopicRecreated) {
+			root.Send(self, mirrorSuspect{topic: topic})
+		}
+		notify(e)
+	}
 }
 
 // ticket is a number that nothing had before, in no life of this actor.

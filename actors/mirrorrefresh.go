@@ -122,9 +122,15 @@ func (m *mirror) answered(c actor.Context, r refreshResult) {
 	for _, f := range r.faults {
 		now[f.topic] = struct{}{}
 		m.listener.TopicFault(m.name, f.topic, f.text)
+		delete(m.suspects, f.topic)
 	}
 	for _, topic := range r.healthy {
-		if _, was := m.faulted[topic]; was || !m.settled {
+		_, was := m.faulted[topic]
+		if decides, suspect := m.suspects[topic]; suspect && decides <= m.cycle {
+			delete(m.suspects, topic)
+			was = true
+		}
+		if was || !m.settled {
 			m.listener.TopicWell(m.name, topic)
 		}
 	}

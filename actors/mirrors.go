@@ -261,7 +261,7 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
 			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, clock: config.Clock, log: log, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
-			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{},
+			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{}, suspects: map[string]int64{},
 		}
 		m.ctx, m.cancel = context.WithCancel(p.ctx)
 		return m
