@@ -30,7 +30,8 @@ func (s topicSettings) mayExpire(sizeBytes int64) bool {
 const producerExpiry = "producer.id.expiration.ms"
 
 // settingsOf reads the configs of t over those of the node. Internal topics are
-// synced in every append, whatever the configs say.
+// synced in every append, whatever the configs say; others with flush.messages=1
+// or flush.ms=0.
 func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) topicSettings {
 	v := configs.TopicValues(t.Configs, node)
 	s := topicSettings{
@@ -39,7 +40,7 @@ func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) top
 			SegmentMillis:      v.Int64(configs.SegmentMs),
 			IndexBytesMax:      v.Int(configs.SegmentIndexBytes),
 			IndexIntervalBytes: v.Int(configs.IndexIntervalBytes),
-			FlushAlways:        flushAlways || messages.IsInternalTopic(t.Name),
+			FlushAlways:        flushAlways || messages.IsInternalTopic(t.Name) || v.Int64(configs.FlushMessages) == 1 || v.Int64(configs.FlushMs) == 0,
 			ProducerExpiryMs:   configs.BrokerValues(node, nil).Int64(producerExpiry),
 		},
 		deletes:         slices.Contains(v.List(configs.CleanupPolicy), "delete"),

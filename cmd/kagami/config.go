@@ -38,6 +38,7 @@ type settings struct {
 	unknown    []string // keys of the file that nobody here knows
 
 	retentionInterval time.Duration
+	flushInterval     time.Duration // of data that isn't synced in its append
 
 	// static is everything as text, by Kafka's names, for DescribeConfigs and for
 	// the parts that read keys of their own.
@@ -77,6 +78,7 @@ func parseSettings(static map[string]string) (settings, error) {
 		adminAddr:         v.String("kagami.admin.listen"),
 		logJSON:           v.String("kagami.log.format") == "json",
 		pprof:             v.Bool("kagami.pprof.enable"),
+		flushInterval:     max(time.Millisecond, time.Duration(v.Int64("log.flush.interval.ms"))*time.Millisecond),
 		retentionInterval: time.Duration(v.Int64("log.retention.check.interval.ms")) * time.Millisecond,
 	}
 	var errs []error

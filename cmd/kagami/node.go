@@ -104,7 +104,7 @@ func (n *node) openData(ctx context.Context) error {
 		return err
 	}
 	n.manager, err = persistence.Open(ctx, n.settings.dataDir, persistence.Options{
-		ClusterID: n.clusterID, NodeID: n.settings.nodeID, Clock: n.clock, Logger: n.log,
+		ClusterID: n.clusterID, NodeID: n.settings.nodeID, Clock: n.clock, Logger: n.log, FlushInterval: n.settings.flushInterval,
 	})
 	if err != nil {
 		return err

@@ -25,6 +25,8 @@ const (
 	SegmentBytes           = "segment.bytes"
 	SegmentMs              = "segment.ms"
 	SegmentIndexBytes      = "segment.index.bytes"
+	FlushMessages          = "flush.messages"
+	FlushMs                = "flush.ms"
 	IndexIntervalBytes     = "index.interval.bytes"
 	MaxMessageBytes        = "max.message.bytes"
 	MessageTimestampType   = "message.timestamp.type"
@@ -67,10 +69,10 @@ func topicLogDefs() []Def {
 			Doc: "Level used when compression.type is lz4."},
 		{Name: "compression.zstd.level", Type: TypeInt, Default: new("3"), Synonyms: syn("compression.zstd.level"), check: between(-131072, 22),
 			Doc: "Level used when compression.type is zstd."},
-		{Name: "flush.messages", Type: TypeLong, Default: new(maxLong), Synonyms: syn("log.flush.interval.messages"), check: atLeast(1),
-			Doc: "Known for compatibility; syncing to disk follows log.flush.interval.ms."},
-		{Name: "flush.ms", Type: TypeLong, Default: new("1000"), Synonyms: syn("log.flush.interval.ms"), check: atLeast(0),
-			Doc: "Longest time, ms, that appended data stays unsynced."},
+		{Name: FlushMessages, Type: TypeLong, Default: new(maxLong), Synonyms: syn("log.flush.interval.messages"), check: atLeast(1),
+			Doc: "1: every append is synced to disk before it is acknowledged. With any other value flush.ms alone counts."},
+		{Name: FlushMs, Type: TypeLong, Default: new("1000"), Synonyms: syn("log.flush.interval.ms"), check: atLeast(0),
+			Doc: "0: every append is synced to disk before it is acknowledged. Otherwise a node syncs what was appended every log.flush.interval.ms, whatever the topic says."},
 		{Name: IndexIntervalBytes, Type: TypeInt, Default: new("4096"), Synonyms: syn("log.index.interval.bytes"), check: atLeast(0),
 			Doc: "Bytes of log between two entries of the offset index."},
 		{Name: MaxMessageBytes, Type: TypeInt, Default: new("1048588"), Synonyms: syn("message.max.bytes"), High: true, check: atLeast(0),
