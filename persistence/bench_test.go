@@ -1,10 +1,14 @@
 package persistence_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -104,10 +108,13 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkReopen opens a folder of 10,000 logs and every log in it after a clean shutdown.
-// It reports the heap per log that is open and idle.
+var reopenLogs = flag.Int("reopen.logs", 10000, "logs of BenchmarkReopen")
+
+// BenchmarkReopen opens a folder of 10,000 logs, and every log in it: after a
+// clean shutdown; the same and one read of each; after a crash. It reports the
+// heap per log that is open and idle.
 func BenchmarkReopen(b *testing.B) {
-	const logs = 10000
+	logs := *reopenLogs
 	dir := b.TempDir()
 	m := benchManager(b, dir)
 	for i := range logs {
@@ -116,39 +123,39 @@ func BenchmarkReopen(b *testing.B) {
 		require.NoError(b, err)
 	}
 	require.NoError(b, m.Close())
-	b.Run("clean/logs=10000", func(b *testing.B) {
-		for b.Loop() {
-			before := heap()
-			m := benchManager(b, dir)
-			for _, info := range m.Infos() {
-				if _, err := m.Open(b.Context(), info.TopicPartition, persistence.Config{}); err != nil {
-					b.Fatal(err)
+	for _, c := range []struct {
+		name        string
+		read, crash bool
+	}{{"clean", false, false}, {"read", true, false}, {"crash", false, true}} {
+		b.Run(fmt.Sprintf("%s/logs=%d", c.name, logs), func(b *testing.B) {
+			for b.Loop() {
+				if c.crash {
+					require.NoError(b, os.Remove(filepath.Join(dir, "kagami.manifest")))
 				}
+				before := heap()
+				start := time.Now()
+				m := benchManager(b, dir)
+				openAll(b, m, c.read)
+				b.ReportMetric(float64(time.Since(start).Milliseconds()), "open-ms")
+				b.ReportMetric(float64(heap()-before)/float64(logs), "heap-B/log")
+				b.ReportMetric(float64(m.Stats().OpenFiles), "open-files")
+				require.NoError(b, m.Close())
 			}
-			b.ReportMetric(float64(heap()-before)/logs, "heap-B/log")
-			require.NoError(b, m.Close())
+		})
+	}
+}
+
+func openAll(b *testing.B, m *persistence.Manager, read bool) {
+	b.Helper()
+	for _, info := range m.Infos() {
+		l, err := m.Open(b.Context(), info.TopicPartition, persistence.Config{})
+		require.NoError(b, err)
+		if read {
+			c, err := l.Read(0, 1, l.End(), true)
+			require.NoError(b, err)
+			c.Release()
 		}
-	})
-	b.Run("used/logs=10000", func(b *testing.B) {
-		for b.Loop() {
-			before := heap()
-			m := benchManager(b, dir)
-			for _, info := range m.Infos() {
-				l, err := m.Open(b.Context(), info.TopicPartition, persistence.Config{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				c, err := l.Read(0, 1, l.End(), true)
-				if err != nil {
-					b.Fatal(err)
-				}
-				c.Release()
-			}
-			b.ReportMetric(float64(heap()-before)/logs, "heap-B/log")
-			b.ReportMetric(float64(m.Stats().OpenFiles), "open-files")
-			require.NoError(b, m.Close())
-		}
-	})
+	}
 }
 
 func heap() int64 {

@@ -367,7 +367,6 @@ func (l *segLog) create() error {
 	m.created++
 	l.createdAs = m.created
 	m.mu.Unlock()
-	l.touched.Store(true)
 	l.loaded.Store(true)
 	return nil
 }

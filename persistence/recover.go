@@ -68,12 +68,14 @@ func (l *segLog) loadClean() error {
 
 // recovery is the work of one unclean open.
 type recovery struct {
-	l        *segLog
-	bases    []int64
-	st       logState
-	known    bool  // the state file was there
-	dropped  bool  // files were removed: sync the folder
-	cutLimit int64 // finish a truncation to here; MaxInt64 = none
+	l     *segLog
+	bases []int64
+	st    logState
+	known bool // the state file was there
+	// newEpochs says that the epoch checkpoint isn't what the batches say.
+	newEpochs bool
+	dropped   bool  // files were removed: sync the folder
+	cutLimit  int64 // finish a truncation to here; MaxInt64 = none
 }
 
 // recover brings a log to a state in which all that was flushed is there and
@@ -345,8 +347,9 @@ func (r *recovery) loadEpochs(from int64) error {
 	} else if err != nil {
 		c = epochCache{}
 	}
+	r.newEpochs = !slices.Equal(c.entries, entries)
 	l.mu.Lock()
-	l.epochs, l.epochsDirty = c, true
+	l.epochs = c
 	l.mu.Unlock()
 	return nil
 }

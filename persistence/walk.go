@@ -334,6 +334,7 @@ func (r *recovery) finish(from int64) error {
 	rp := min(max(r.st.recoveryPoint, start), end)
 	l.rp.Store(rp)
 	l.epochs.truncateStart(start)
+	l.namesDirty = true // a segment's name may be there and not be durable
 	l.updateTotals()
 	l.mu.Unlock()
 	snaps, err := l.snapshots()
@@ -360,7 +361,19 @@ func (r *recovery) finish(from int64) error {
 	l.st.recoveryPoint, l.st.sidePoint = rp, min(from, end)
 	l.st.cutTo, l.st.restartAt = messages.NoOffset, messages.NoOffset
 	l.sideBytes = 0
+	// The newest slot may not be durable, and the one that is may still order a
+	// cut that is done: the first flush syncs it before anything counts as flushed.
+	l.stStart = true
+	if r.known && from == end && rp == end && !r.dropped && r.st.cutTo < 0 && !r.newEpochs {
+		// an idle log: the crash found nothing to take
+		l.stSaved, l.stBytes, l.sideBytes = rp, l.size.Load(), l.active().size
+		return nil
+	}
+	l.mu.Lock()
+	l.epochsDirty = true
+	l.mu.Unlock()
 	l.touched.Store(true)
+	l.m.markDirty(l)
 	return l.saveState(r.st.cutTo >= 0 || r.dropped)
 }
 
