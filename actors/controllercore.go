@@ -173,6 +173,9 @@ func (p *plan) allocateProducerIDs(c messages.AllocateProducerIDs) error {
 		count = producerIDBlock
 	}
 	first := p.img.NextProducerID()
+	if first == 0 {
+		first = p.firstProducerID()
+	}
 	if first > math.MaxInt64-int64(count) {
 		return fmt.Errorf("%w: no producer ids are left", messages.ErrInvalidRequest)
 	}
@@ -181,6 +184,19 @@ func (p *plan) allocateProducerIDs(c messages.AllocateProducerIDs) error {
 	p.add(r)
 	p.items = []messages.Item{{FirstProducerID: first, Count: count}}
 	return nil
+}
+
+// producerIDRoom is how many ids a cluster has before it meets another's.
+const producerIDRoom = 1 << 32
+
+// firstProducerID is where a cluster begins to number its producers: at a random
+// multiple of producerIDRoom below 2^53. Clusters that begin at 0, as Kafka's do,
+// give the ids of one another's producers again, and after a failover a first
+// write with an id that the log knows looks like a retry (C01).
+func (p *plan) firstProducerID() int64 {
+	id := p.env.newID()
+	random20 := int64(id[0])<<12 | int64(id[1])<<4 | int64(id[2])>>4
+	return (1 + random20) * producerIDRoom
 }
 
 func (p *plan) registerNode(c messages.RegisterNode) error {

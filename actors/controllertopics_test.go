@@ -199,12 +199,19 @@ func TestBumpLeaderEpochs(t *testing.T) {
 	wantItems(t, w.do(messages.BumpLeaderEpochs{Bumps: []messages.EpochBump{bump(2, 0)}}), messages.ErrInvalidRequest)
 }
 
+// Two clusters never give the same ids (C01).
 func TestAllocateProducerIDs(t *testing.T) {
 	w := newWorld(t)
 	a := w.ok(messages.AllocateProducerIDs{Count: 5}).Items[0]
 	b := w.ok(messages.AllocateProducerIDs{}).Items[0]
-	if a.FirstProducerID != 0 || a.Count != 5 || b.FirstProducerID != 5 || b.Count != 1000 || w.img.NextProducerID() != 1005 {
+	first := a.FirstProducerID
+	if first != producerIDRoom || a.Count != 5 || b.FirstProducerID != first+5 || b.Count != 1000 || w.img.NextProducerID() != first+1005 {
 		t.Fatalf("%+v %+v", a, b)
+	}
+	other := newWorld(t)
+	other.env.newID = func() messages.TopicID { return messages.TopicID{255, 255, 255} }
+	if c := other.ok(messages.AllocateProducerIDs{Count: 5}).Items[0]; c.FirstProducerID != 1<<20*producerIDRoom {
+		t.Fatalf("%+v", c)
 	}
 }
 

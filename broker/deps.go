@@ -89,6 +89,8 @@ type MirrorPartition struct {
 	SourceOffset      int64
 	DestinationOffset int64
 	Lag               int64
+	LeaderEpoch       int32 // -1 if unknown
+	OpenTransactions  int32 // -1 if unknown
 	State             messages.PartitionState
 }
 

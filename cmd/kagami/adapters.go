@@ -40,7 +40,8 @@ func (i images) WaitFor(ctx context.Context, offset int64) error {
 // mirrors answers the broker's questions about mirrors.
 type mirrors struct {
 	*actors.Node
-	states actors.StateClient
+	replicas *cluster.Replicas
+	states   actors.StateClient
 }
 
 func (m mirrors) ReadMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error) {
@@ -61,7 +62,10 @@ func (m mirrors) Describe(_ context.Context, mirror string) ([]broker.MirrorPart
 		row := broker.MirrorPartition{
 			Topic: h.TopicPartition.Topic, Partition: h.TopicPartition.Partition,
 			SourceOffset: messages.NoOffset, DestinationOffset: messages.NoOffset, Lag: -1,
-			State: h.Status().PartitionState,
+			LeaderEpoch: messages.NoEpoch, OpenTransactions: -1, State: h.Status().PartitionState,
+		}
+		if r, err := m.replicas.Get(h.TopicPartition); err == nil {
+			row.LeaderEpoch, row.OpenTransactions = r.State().LeaderEpoch, int32(len(r.Log().OpenTransactions()))
 		}
 		if src, end, lag, ok := m.Progress(h); ok {
 			row.SourceOffset, row.DestinationOffset, row.Lag = src, end, lag
@@ -81,7 +85,7 @@ func (m mirrors) State(tp messages.TopicPartition) messages.State {
 }
 
 func (n *node) brokerDeps() broker.Deps {
-	m := mirrors{Node: n.mirroring, states: n.mirroring.States()}
+	m := mirrors{Node: n.mirroring, replicas: n.replicas, states: n.mirroring.States()}
 	return broker.Deps{
 		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Bus: m,
 	}

@@ -20,6 +20,7 @@ const (
 	codeOffsetOutOfRange int16 = 1
 	codeInvalidTopic     int16 = 17
 	codeTooLarge         int16 = 10
+	codePolicyViolation  int16 = 44
 )
 
 // TestC07CompactionHoles: holes between batches, batches whose last record is
