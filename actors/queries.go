@@ -82,13 +82,19 @@ func (n *Node) partitionState(rest string) (*pb.PartitionState, error) {
 	if err != nil || nerr != nil {
 		return nil, fmt.Errorf("%w: partition actor %q isn't <topic id>/<number>", messages.ErrInvalidRequest, rest)
 	}
+	return n.PartitionState(id, int32(number))
+}
+
+// PartitionState is a partition of this node; an error wraps
+// [cluster.ErrUnknownActor] or [messages.ErrNotLeader].
+func (n *Node) PartitionState(id messages.TopicID, partition int32) (*pb.PartitionState, error) {
 	t := n.config.Store.Image().TopicByID(id)
 	if t == nil {
 		return nil, fmt.Errorf("%w: topic id %s", cluster.ErrUnknownActor, id)
 	}
-	h := n.Partitions.Get(messages.TopicPartition{Topic: t.Name, Partition: int32(number)})
+	h := n.Partitions.Get(messages.TopicPartition{Topic: t.Name, Partition: partition})
 	if h == nil {
-		return nil, fmt.Errorf("%w: %s-%d", messages.ErrNotLeader, t.Name, number)
+		return nil, fmt.Errorf("%w: %s-%d", messages.ErrNotLeader, t.Name, partition)
 	}
 	return n.describe(h), nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,9 +67,10 @@ func loadSettings(file string, overrides []string) (settings, error) {
 }
 
 func parseSettings(static map[string]string) (settings, error) {
+	var errs []error
 	unknown, err := configs.ValidateFile(static)
 	if err != nil {
-		return settings{}, fmt.Errorf("%w: %w", errConfigValue, err)
+		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
 	}
 	v := configs.BrokerValues(nil, static)
 	s := settings{
@@ -81,7 +83,6 @@ func parseSettings(static map[string]string) (settings, error) {
 		flushInterval:     max(time.Millisecond, time.Duration(v.Int64("log.flush.interval.ms"))*time.Millisecond),
 		retentionInterval: time.Duration(v.Int64("log.retention.check.interval.ms")) * time.Millisecond,
 	}
-	var errs []error
 	fault := func(key, why string) {
 		errs = append(errs, fmt.Errorf("%w: %s=%s: %s", errConfigValue, key, v.String(key), why))
 	}
@@ -112,14 +113,22 @@ func (s *settings) parseListeners(v configs.Values, fault func(key, why string))
 		if host == "" {
 			fault("advertised.listeners", fmt.Sprintf("%s has no host: say how clients reach this node", item))
 		}
+		if _, twice := advertised[name]; twice {
+			fault("advertised.listeners", fmt.Sprintf("%s stands there twice", name))
+		}
 		advertised[name] = messages.Endpoint{Listener: name, Host: host, Port: port}
 	}
+	seen := map[string]bool{}
 	for _, item := range messages.ParseList(v.String("listeners")) {
 		name, host, port, err := parseListener(item)
 		if err != nil {
 			fault("listeners", err.Error())
 			continue
 		}
+		if seen[name] {
+			fault("listeners", fmt.Sprintf("%s stands there twice", name))
+		}
+		seen[name] = true
 		protocol := name
 		for _, m := range messages.ParseList(v.String("listener.security.protocol.map")) {
 			if from, to, ok := strings.Cut(m, ":"); ok && strings.EqualFold(from, name) {
@@ -139,6 +148,11 @@ func (s *settings) parseListeners(v configs.Values, fault func(key, why string))
 		}
 		ep.Protocol = protocol
 		s.advertised = append(s.advertised, ep)
+	}
+	for _, name := range slices.Sorted(maps.Keys(advertised)) {
+		if !seen[name] {
+			fault("advertised.listeners", fmt.Sprintf("there is no listener %s", name))
+		}
 	}
 	if len(s.listeners) == 0 {
 		fault("listeners", "want at least one, e.g. PLAINTEXT://localhost:9094")

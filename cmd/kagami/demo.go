@@ -40,8 +40,8 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	seconds := fs.Duration("phase", 6*time.Second, "how long each load phase takes")
 	rate := fs.Int("rate", 8000, "records of 1 KiB per second")
 	keep := fs.Bool("keep", false, "keep the demo's folder")
-	if err := fs.Parse(args); err != nil {
-		return errUsage
+	if err := parse(fs, args); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "kagami-demo-")
 	if err != nil {
@@ -51,11 +51,11 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	defer func() {
 		d.shutdown()
 		if *keep {
-			fmt.Fprintln(stdout, "kept", dir)
+			sayf(stdout, "kept %s\n", dir)
 			return
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(stderr, "remove", dir+":", err)
+			sayf(stderr, "remove %s: %v\n", dir, err)
 		}
 	}()
 	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover, d.failback, d.compareBack}
@@ -70,7 +70,7 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return nil
 }
 
-func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+func (d *demo) say(format string, args ...any) { sayf(d.out, format+"\n", args...) }
 
 func (d *demo) shutdown() {
 	for _, c := range []*demoCluster{d.ca, d.cb} {
@@ -157,7 +157,7 @@ func (d *demo) mirror(ctx context.Context) error {
 func (d *demo) refuseWrites(ctx context.Context) error {
 	_, err := produceOne(ctx, d.b.kafka, d.topics[0], "too early")
 	if err == nil {
-		return fmt.Errorf("B took a write into %s while it is a mirror", d.topics[0])
+		return fmt.Errorf("destination B took a write into %s while it is a mirror", d.topics[0])
 	}
 	d.say("   A write to B is refused: %v", err)
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"time"
 )
+
+var errNodeEnded = errors.New("the process is gone")
 
 // demoNode is a node of the demo: this very program as a child process.
 type demoNode struct {
@@ -53,7 +56,7 @@ func (n *demoNode) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open log of node %s: %w", n.name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }() // the child has its own
 	n.cmd = exec.Command(self, "server",
 		"--set", "log.dirs="+filepath.Join(n.dir, "data"),
 		"--set", "listeners=PLAINTEXT://"+n.kafka,
@@ -80,7 +83,7 @@ func (n *demoNode) waitUp(ctx context.Context) error {
 			return err
 		}
 		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
+			_ = resp.Body.Close() // only the status counts
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
@@ -88,7 +91,7 @@ func (n *demoNode) waitUp(ctx context.Context) error {
 		select {
 		case err := <-n.ended:
 			n.ended <- err
-			return fmt.Errorf("node %s ended (%v), see %s", n.name, err, filepath.Join(n.dir, "node.log"))
+			return fmt.Errorf("node %s ended, see %s: %w", n.name, filepath.Join(n.dir, "node.log"), errors.Join(errNodeEnded, err))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:

@@ -24,7 +24,7 @@ import (
 )
 
 // closeTimeout is how long a node lets clients and appends finish when it stops.
-const closeTimeout = 15 * time.Second
+const closeTimeout = 8 * time.Second
 
 // node is all the parts of a running node. They are started in the order of the
 // fields and stopped the other way round.
@@ -49,13 +49,15 @@ type node struct {
 	broker      *broker.Server
 	admin       *admin.Server
 
+	// ended gets the error of a part that ended by itself.
+	ended chan error
 	// undo stops what has been started, last first.
 	undo []func(ctx context.Context) error
 }
 
 // startNode starts everything; on an error what was started is stopped again.
 func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.AtomicLevel) (*node, error) {
-	n := &node{settings: s, log: log, level: level, clock: clock.Wall{}}
+	n := &node{settings: s, log: log, level: level, clock: clock.Wall{}, ended: make(chan error, 1)}
 	for _, step := range []struct {
 		name string
 		run  func(context.Context) error
@@ -239,12 +241,18 @@ func (n *node) serve(ctx context.Context) error {
 		return err
 	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- n.broker.Serve(serving) }()
+	served := make(chan error, 1)
+	go func() {
+		err := n.broker.Serve(serving)
+		if err != nil && serving.Err() == nil {
+			n.ended <- fmt.Errorf("serve clients: %w", err)
+		}
+		served <- err
+	}()
 	n.defers(func(ctx context.Context) error {
 		err := n.broker.Close(ctx)
 		stop()
-		return errors.Join(err, <-ended)
+		return errors.Join(err, <-served)
 	})
 	return nil
 }

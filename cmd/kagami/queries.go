@@ -17,6 +17,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	pb "kagami/messages/proto"
+	"kagami/persistence/metadata"
 )
 
 // queryParallel is how many actors are asked at a time.
@@ -93,8 +94,13 @@ func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
 			}
 			r := row{"mirror": t.Mirror, "topic": t.Name, "partition": i, "node": p.Leader, "state": "-", "desired": t.Desired.String()}
 			rows = append(rows, r)
+			if p.Leader == q.n.settings.nodeID { // 10,000 partitions would be as many requests
+				s, err := q.n.mirroring.PartitionState(t.ID, int32(i))
+				r.fill(s, err)
+				continue
+			}
 			g.Go(func() error {
-				q.partition(ctx, r, p.Leader, actors.PartitionActor(t.ID, int32(i)))
+				r.fill(q.remote(ctx, p.Leader, actors.PartitionActor(t.ID, int32(i))))
 				return nil
 			})
 		}
@@ -108,16 +114,20 @@ func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
 	return rows, nil
 }
 
-// partition fills in one row; a node that doesn't answer costs its rows only.
-func (q queries) partition(ctx context.Context, r row, node messages.NodeID, name string) {
+// remote asks a partition of another node.
+func (q queries) remote(ctx context.Context, node messages.NodeID, name string) (*pb.PartitionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	res, err := q.n.rpc.Query(ctx, node, name, &pb.Query{Query: &pb.Query_PartitionState{PartitionState: &pb.PartitionStateQuery{}}})
+	return res.GetPartitionState(), err
+}
+
+// fill fills in one row; a node that doesn't answer costs its rows only.
+func (r row) fill(s *pb.PartitionState, err error) {
 	if err != nil {
 		r["error"], r["unreachable"] = err.Error(), true
 		return
 	}
-	s := res.GetPartitionState()
 	r["state"], r["desired"], r["previous"], r["error"] = s.GetState(), s.GetDesired(), s.GetPreviousState(), s.GetLastError()
 	r["attempt"], r["leaderEpoch"], r["sourceLeaderEpoch"] = s.GetRetryAttempt(), s.GetLeaderEpoch(), s.GetSourceLeaderEpoch()
 	r["lme"], r["latestEpoch"], r["logStart"], r["end"] = s.GetLastMirrorEpoch(), s.GetLatestLogEpoch(), s.GetLogStart(), s.GetLogEnd()
@@ -156,6 +166,23 @@ func (q queries) mirrors(ctx context.Context, args url.Values) (any, error) {
 	return rows, nil
 }
 
+// ofMirror reports whether an actor works for a mirror.
+func ofMirror(image *metadata.Image, actor, mirror string) bool {
+	kind, rest, _ := strings.Cut(actor, "/")
+	switch kind {
+	case "mirror":
+		return rest == mirror
+	case "fetcher":
+		return strings.HasPrefix(rest, mirror+"/")
+	case "partition":
+		idText, _, _ := strings.Cut(rest, "/")
+		id, err := messages.ParseTopicID(idText)
+		t := image.TopicByID(id)
+		return err == nil && t != nil && t.Mirror == mirror
+	}
+	return false
+}
+
 func (q queries) actors(ctx context.Context, args url.Values) (any, error) {
 	rows := []row{}
 	for _, node := range q.n.members.Live() {
@@ -164,13 +191,17 @@ func (q queries) actors(ctx context.Context, args url.Values) (any, error) {
 			rows = append(rows, row{"node": node, "unreachable": true, "detail": err.Error()})
 			continue
 		}
+		if res.GetActorList().GetTruncated() {
+			rows = append(rows, row{"node": node, "actor": "(more)", "kind": "-", "detail": "the list is cut off: ask with a prefix"})
+		}
 		for _, a := range res.GetActorList().GetActors() {
 			rows = append(rows, row{"node": node, "actor": a.GetName(), "kind": a.GetKind(), "detail": a.GetLastError()})
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(fmt.Sprint(a["actor"]), fmt.Sprint(b["actor"])) })
 	if m := args.Get("mirror"); m != "" {
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !strings.Contains(fmt.Sprint(r["actor"]), "/"+m) })
+		image := q.n.store.Image()
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r["kind"] != "-" && !ofMirror(image, fmt.Sprint(r["actor"]), m) })
 	}
 	return rows, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,14 +31,14 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster")
 	mirror := fs.String("mirror", "", "only this mirror")
 	topic := fs.String("topic", "", "only this topic")
+	prefix := fs.String("prefix", "", "only actors whose name begins so, e.g. partition/")
 	asJSON := fs.Bool("json", false, "print the answer as JSON")
 	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: kagami query partitions|mirrors|actors [options]")
-		fs.PrintDefaults()
+		sayf(stderr, "usage: kagami query partitions|mirrors|actors [options]\n%s", fs.FlagUsages())
 	}
-	if err := fs.Parse(args); err != nil {
-		return errUsage
+	if err := parse(fs, args); err != nil {
+		return err
 	}
 	if fs.NArg() != 1 || queryColumns[fs.Arg(0)] == nil {
 		fs.Usage()
@@ -50,6 +51,9 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	if *topic != "" {
 		params.Set("topic", *topic)
+	}
+	if *prefix != "" {
+		params.Set("prefix", *prefix)
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
@@ -73,9 +77,8 @@ func adminGet(ctx context.Context, addr, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask %s (is the node running, and is this its kagami.admin.listen?): %w", addr, err)
 	}
-	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, fmt.Errorf("read answer of %s: %w", addr, err)
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -92,13 +95,13 @@ func printRows(w io.Writer, columns []string, body []byte) error {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.ToUpper(strings.Join(columns, "\t")))
+	sayf(tw, "%s\n", strings.ToUpper(strings.Join(columns, "\t")))
 	for _, row := range rows {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			cells[i] = cell(row[c])
 		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+		sayf(tw, "%s\n", strings.Join(cells, "\t"))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

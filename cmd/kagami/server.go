@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -16,7 +17,11 @@ func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.SetOutput(stderr)
 	file := fs.String("config", "", "property file; without one the defaults hold")
 	overrides := fs.StringArray("set", nil, "key=value, wins over the file; may be repeated")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		sayf(stderr, "kagami server takes options only, not %q\n", fs.Arg(0))
 		return errUsage
 	}
 	s, err := loadSettings(*file, *overrides)
@@ -32,14 +37,18 @@ func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return err
 	}
 	for _, ep := range s.advertised {
-		fmt.Fprintf(stdout, "kagami node %d of cluster %s: %s at %s\n", s.nodeID, n.clusterID, ep.Listener, n.broker.Addr(ep.Listener))
+		sayf(stdout, "kagami node %d of cluster %s: %s at %s\n", s.nodeID, n.clusterID, ep.Listener, n.broker.Addr(ep.Listener))
 	}
-	fmt.Fprintf(stdout, "kagami node %d: admin at http://%s, data in %s\n", s.nodeID, n.admin.Addr(), s.dataDir)
-	<-ctx.Done()
+	sayf(stdout, "kagami node %d: admin at http://%s, data in %s\n", s.nodeID, n.admin.Addr(), s.dataDir)
+	var ended error
+	select {
+	case <-ctx.Done():
+	case ended = <-n.ended:
+	}
 	log.Info("stopping")
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if err := n.close(closing); err != nil {
+	if err := errors.Join(ended, n.close(closing)); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	log.Info("stopped")

@@ -31,7 +31,6 @@ type verifyOptions struct {
 	sourceConfig string
 	topics       string
 	deep         bool
-	wait         time.Duration
 }
 
 // runVerify compares a mirror's topics with their source. It changes nothing on
@@ -46,11 +45,11 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.StringVar(&o.topics, "topics", ".*", "comma list of names or patterns of the mirror's topics")
 	fs.BoolVar(&o.deep, "deep", false, "compare every byte, not only headers and checksums")
 	timeout := fs.Duration("timeout", time.Hour, "give up after this long")
-	if err := fs.Parse(args); err != nil {
-		return errUsage
+	if err := parse(fs, args); err != nil {
+		return err
 	}
 	if o.mirror == "" {
-		fmt.Fprintln(stderr, "--mirror must be specified")
+		say(stderr, "--mirror must be specified\n")
 		return errUsage
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
@@ -103,6 +102,9 @@ func verify(ctx context.Context, o verifyOptions) ([]compare.Row, error) {
 		return nil, fmt.Errorf("connect to the source: %w", err)
 	}
 	defer src.Close()
+	if err := compactedThere(ctx, src, topics, compacted); err != nil {
+		return nil, err
+	}
 	return compare.Run(ctx,
 		&compare.Side{Name: "source", Client: src},
 		&compare.Side{Name: "destination", Client: dst},
@@ -140,7 +142,7 @@ func mirrorTopics(ctx context.Context, cl *kgo.Client, mirror, patterns string) 
 			case messages.MirrorNameConfig:
 				m, _ := messages.ParseMirrorName(c.MaybeValue())
 				member = m == mirror
-			case "cleanup.policy":
+			case cleanupPolicy:
 				compacted[rc.Name] = strings.Contains(c.MaybeValue(), "compact")
 			}
 		}
@@ -153,6 +155,29 @@ func mirrorTopics(ctx context.Context, cl *kgo.Client, mirror, patterns string) 
 	}
 	return topics, compacted, nil
 }
+
+// compactedThere adds topics that the source compacts: our copy of its config may
+// be older. A source that doesn't show its configs is no fault of the data.
+func compactedThere(ctx context.Context, cl *kgo.Client, topics []compare.Topic, compacted map[string]bool) error {
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Name
+	}
+	all, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("read topic configs of the source: %w", err)
+	}
+	for _, rc := range all {
+		for _, c := range rc.Configs {
+			if c.Key == cleanupPolicy && strings.Contains(c.MaybeValue(), "compact") {
+				compacted[rc.Name] = true
+			}
+		}
+	}
+	return nil
+}
+
+const cleanupPolicy = "cleanup.policy"
 
 var errNoTopics = errors.New("has no topics that match")
 
@@ -186,7 +211,7 @@ func mirrorConfigs(ctx context.Context, cl *kgo.Client, mirror string) (map[stri
 
 func printVerdict(w io.Writer, rows []compare.Row) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, "TOPIC\tPARTITION\tSOURCE\tDESTINATION\tCOMPARED\tCOMPACTED\tRESULT")
+	say(tw, "TOPIC\tPARTITION\tSOURCE\tDESTINATION\tCOMPARED\tCOMPACTED\tRESULT\n")
 	for _, r := range rows {
 		result := "equal"
 		if !r.Equal() {
@@ -196,7 +221,7 @@ func printVerdict(w io.Writer, rows []compare.Row) error {
 		if r.Partition >= 0 {
 			part = fmt.Sprint(r.Partition)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d-%d\t%d-%d\t%d\t%d\t%s\n", r.Topic, part, r.SourceStart, r.SourceEnd, r.DestStart, r.DestEnd, r.Batches, r.Compacted, result)
+		sayf(tw, "%s\t%s\t%d-%d\t%d-%d\t%d\t%d\t%s\n", r.Topic, part, r.SourceStart, r.SourceEnd, r.DestStart, r.DestEnd, r.Batches, r.Compacted, result)
 	}
 	return tw.Flush()
 }

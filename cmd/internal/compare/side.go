@@ -36,7 +36,7 @@ func (s *Side) load(ctx context.Context, topics []string) error {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, t := range topics {
 		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(t)
+		rt.Topic = new(t)
 		req.Topics = append(req.Topics, rt)
 	}
 	resp, err := req.RequestWith(ctx, s.Client)
@@ -134,15 +134,14 @@ func (s *Side) fetch(ctx context.Context, topic string, partition int32, offset 
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, fmt.Errorf("fetch %s-%d from the %s: %w", topic, partition, s.Name, err)
 	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("fetch %s-%d at %d from the %s: %w", topic, partition, offset, s.Name, err)
-			}
-			return p.RecordBatches, nil
-		}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, fmt.Errorf("fetch %s-%d from the %s: answer without the partition", topic, partition, s.Name)
 	}
-	return nil, nil
+	p := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+		return nil, fmt.Errorf("fetch %s-%d at %d from the %s: %w", topic, partition, offset, s.Name, err)
+	}
+	return p.RecordBatches, nil
 }
 
 // reader walks the batches of one partition, [offset, end).
@@ -155,23 +154,40 @@ type reader struct {
 	buf       []byte
 }
 
+// emptyAnswersMax is how often a side may answer with nothing below its log end
+// before it has nothing there: a throttled source does so at times.
+const emptyAnswersMax = 5
+
+// fill fetches from the position.
+func (r *reader) fill(ctx context.Context) (err error) {
+	for range emptyAnswersMax {
+		if r.buf, err = r.side.fetch(ctx, r.topic, r.partition, r.offset); err != nil || len(r.buf) >= batch.HeaderSize {
+			return err
+		}
+	}
+	return nil
+}
+
 // next returns the next batch whose last offset is at or above the position, or
 // ok = false at the end.
 func (r *reader) next(ctx context.Context) (h batch.Header, raw []byte, ok bool, err error) {
 	for r.offset < r.end {
-		if len(r.buf) < batch.HeaderSize {
-			if r.buf, err = r.side.fetch(ctx, r.topic, r.partition, r.offset); err != nil {
+		fresh := len(r.buf) < batch.HeaderSize
+		if fresh {
+			if err = r.fill(ctx); err != nil {
 				return h, nil, false, err
 			}
 			if len(r.buf) < batch.HeaderSize {
-				return h, nil, false, fmt.Errorf("%s-%d: the %s returns nothing at offset %d, below its log end %d",
-					r.topic, r.partition, r.side.Name, r.offset, r.end)
+				return h, nil, false, nil // nothing up to the log end
 			}
 		}
 		if h, err = batch.ParseHeader(r.buf); err != nil {
 			return h, nil, false, fmt.Errorf("%s-%d on the %s: %w", r.topic, r.partition, r.side.Name, err)
 		}
 		if len(r.buf) < h.Size() {
+			if fresh { // a source sends at least one whole batch
+				return h, nil, false, fmt.Errorf("%s-%d on the %s: batch at offset %d of %d bytes arrives cut off", r.topic, r.partition, r.side.Name, h.BaseOffset, h.Size())
+			}
 			r.buf = nil // cut-off tail: fetch again from here
 			continue
 		}
