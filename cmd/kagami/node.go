@@ -244,6 +244,9 @@ func (n *node) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() {
 		err := n.broker.Serve(serving)
+		if errors.Is(err, broker.ErrServerClosed) {
+			err = nil // closed before it began
+		}
 		if err != nil && serving.Err() == nil {
 			n.ended <- fmt.Errorf("serve clients: %w", err)
 		}
