@@ -57,7 +57,7 @@ func TestKill9(t *testing.T) {
 	w.run("--pause", "--mirror", "m", "--topics", "kill-paused")
 	w.await("m", "PAUSED", "kill-paused")
 
-	load, err := StartLoad(w.source.Bootstrap(), LoadOptions{Topics: topics, Size: 500})
+	load, err := StartLoad(w.source.Bootstrap(), LoadOptions{Topics: topics, Size: 500, Pause: 6 * time.Millisecond})
 	require.NoError(t, err)
 	for kill := range n {
 		w.runFor(time.Duration(200+rng.IntN(1300)) * time.Millisecond)

@@ -20,6 +20,9 @@ import (
 // testTimeout bounds one test; the usual one takes seconds.
 const testTimeout = 5 * time.Minute
 
+// convergeTimeout bounds one wait for a state or for equal logs.
+const convergeTimeout = time.Minute
+
 // sharedSource is the one real Kafka of all tests: two brokers, so that every
 // mirror has two source brokers and leaders can move. Topics carry the test's name.
 var sharedSource = sync.OnceValues(func() (*kafka.Cluster, error) {
@@ -152,13 +155,17 @@ func (w *world) start(mirror string, topics ...string) {
 
 func (w *world) await(mirror, state string, topics ...string) {
 	w.t.Helper()
-	require.NoError(w.t, AwaitStates(w.ctx, w.adm, mirror, topics, 0, state))
+	ctx, cancel := context.WithTimeout(w.ctx, convergeTimeout)
+	defer cancel()
+	require.NoError(w.t, AwaitStates(ctx, w.adm, mirror, topics, 0, state))
 }
 
 // equal waits until B holds the topics as A does.
 func (w *world) equal(topics ...string) {
 	w.t.Helper()
-	require.NoError(w.t, AwaitEqual(w.ctx, w.a, w.b, topics...))
+	ctx, cancel := context.WithTimeout(w.ctx, convergeTimeout)
+	defer cancel()
+	require.NoError(w.t, AwaitEqual(ctx, w.a, w.b, topics...))
 }
 
 // config is a topic config on one side; empty if it isn't set.

@@ -236,7 +236,15 @@ func (w *world) dumpSideFiles(folder string) {
 				w.t.Errorf("%s is empty", file)
 			}
 		}
-		res, err = kafka.Tool(w.ctx, kafka.DumpLog, "--verify-index-only", "--files", list)
+		// The tool reads the log once per entry of a time index: only short ones.
+		files = slices.DeleteFunc(files, func(file string) bool {
+			st, err := os.Stat(strings.TrimSuffix(file, ext) + ".log")
+			return ext == ".timeindex" && err == nil && st.Size() > 4<<20
+		})
+		if len(files) == 0 {
+			continue
+		}
+		res, err = kafka.Tool(w.ctx, kafka.DumpLog, "--verify-index-only", "--files", strings.Join(files, ","))
 		require.NoError(w.t, err)
 		for _, bad := range []string{"Mismatches in", "Non-consecutive", "Found timestamp mismatch", "Found out of order"} {
 			require.NotContains(w.t, res.Stdout, bad)
