@@ -1,0 +1,186 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Fault is what a proxy does to the bytes between its clients and its target.
+type Fault int
+
+// Faults. A black hole keeps every connection open and moves nothing, as a lost
+// route does; a reset ends every connection, old and new, at once.
+const (
+	Open Fault = iota + 1
+	BlackHole
+	Reset
+	Slow
+)
+
+func (f Fault) String() string {
+	return [...]string{"?", "open", "black hole", "reset", "slow"}[f]
+}
+
+const (
+	chunk     = 16 << 10
+	slowChunk = 600
+	slowPause = 15 * time.Millisecond
+)
+
+// Proxy forwards TCP from its address to a target that may come and go.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	fault   Fault
+	changed chan struct{} // closed at the next change of fault
+	conns   map[*net.TCPConn]struct{}
+	closed  bool
+}
+
+// NewProxy listens on addr; the caller closes it.
+func NewProxy(addr, target string) (*Proxy, error) {
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for proxy: %w", err)
+	}
+	p := &Proxy{listener: l, target: target, fault: Open, changed: make(chan struct{}), conns: map[*net.TCPConn]struct{}{}}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Set changes the fault, for old connections too.
+func (p *Proxy) Set(f Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setLocked(f)
+}
+
+func (p *Proxy) setLocked(f Fault) {
+	p.fault = f
+	close(p.changed)
+	p.changed = make(chan struct{})
+	if f == Reset {
+		for c := range p.conns {
+			abort(c)
+		}
+	}
+}
+
+// Close ends every connection and waits. It may be called twice.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		p.listener.Close()
+		p.setLocked(Reset)
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func abort(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+func (p *Proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		conn := c.(*net.TCPConn)
+		p.wg.Go(func() { p.serve(conn) })
+	}
+}
+
+// track refuses a connection while the fault is a reset.
+func (p *Proxy) track(c *net.TCPConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault == Reset {
+		abort(c)
+		return false
+	}
+	p.conns[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) forget(c *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+	_ = c.Close()
+}
+
+func (p *Proxy) serve(in *net.TCPConn) {
+	if !p.track(in) {
+		return
+	}
+	defer p.forget(in)
+	if p.pass() == Reset {
+		return
+	}
+	c, err := net.DialTimeout("tcp4", p.target, 5*time.Second)
+	if err != nil {
+		abort(in)
+		return
+	}
+	out := c.(*net.TCPConn)
+	if !p.track(out) {
+		return
+	}
+	defer p.forget(out)
+	var both sync.WaitGroup
+	both.Go(func() { p.pump(out, in) })
+	both.Go(func() { p.pump(in, out) })
+	both.Wait()
+}
+
+// pass waits while there is a black hole and returns the fault that ended it.
+func (p *Proxy) pass() Fault {
+	for {
+		p.mu.Lock()
+		f, changed := p.fault, p.changed
+		p.mu.Unlock()
+		if f != BlackHole {
+			return f
+		}
+		<-changed
+	}
+}
+
+func (p *Proxy) pump(dst, src *net.TCPConn) {
+	defer func() { _ = dst.Close(); _ = src.Close() }()
+	buf := make([]byte, chunk)
+	for {
+		n, err := src.Read(buf)
+		for b := buf[:n]; len(b) > 0; {
+			part := b
+			switch p.pass() {
+			case Reset:
+				return
+			case Slow:
+				part = b[:min(len(b), slowChunk)]
+				time.Sleep(slowPause)
+			case Open, BlackHole:
+			}
+			if _, werr := dst.Write(part); werr != nil {
+				return
+			}
+			b = b[len(part):]
+		}
+		if err == io.EOF || err != nil {
+			return
+		}
+	}
+}
