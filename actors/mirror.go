@@ -162,6 +162,7 @@ type mirror struct {
 	settings func() MirrorSettings
 	view     *atomic.Pointer[SourceView] // published for readers outside
 	shown    *atomic.Pointer[[]string]   // names of the fetchers, likewise
+	failures *atomic.Int64               // refreshes that failed, of all mirrors
 	clock    clock.Clock
 	log      *zap.Logger
 	helpers  *sync.WaitGroup

@@ -88,6 +88,9 @@ func (m *mirror) refreshed(c actor.Context, done refreshDone) {
 	}
 	r := done.result
 	m.lastError = r.err
+	if r.err != nil || r.replaced != nil {
+		m.failures.Add(1)
+	}
 	switch {
 	case r.replaced != nil:
 		m.foreign, m.lastError = true, r.replaced

@@ -33,6 +33,7 @@ type Mirrors struct {
 	pid      *actor.PID
 	handles  sync.Map                       // mirror name -> *mirrorHandle
 	newest   atomic.Pointer[metadata.Image] // for a parent that is restarted
+	failures atomic.Int64                   // refreshes that failed
 	helpers  sync.WaitGroup
 	cancel   context.CancelFunc
 	closed   atomic.Bool
@@ -104,6 +105,9 @@ func (ms *Mirrors) handle(name string) *mirrorHandle {
 	h, _ := v.(*mirrorHandle)
 	return h
 }
+
+// RefreshErrors is how many refreshes have failed since the start.
+func (ms *Mirrors) RefreshErrors() int64 { return ms.failures.Load() }
 
 // PID is the actor of a mirror, nil if there is none.
 func (ms *Mirrors) PID(mirror string) *actor.PID {
@@ -259,7 +263,7 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
-			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, clock: config.Clock, log: log, helpers: &p.owner.helpers,
+			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, clock: config.Clock, log: log, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
 			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{}, suspects: map[string]int64{},
 		}

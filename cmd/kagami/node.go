@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -262,12 +263,33 @@ func (n *node) serve(ctx context.Context) error {
 
 func (n *node) serveAdmin(context.Context) error {
 	var err error
-	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, Level: &n.level}, n.queries(), n.log.Named("admin"))
+	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, Level: &n.level, Metrics: admin.MetricsHandler(n.sample)}, n.queries(), n.log.Named("admin"))
 	if err != nil {
 		return err
 	}
 	n.defers(n.admin.Close)
 	return nil
+}
+
+// sample is the node's mirroring at this moment, for metrics.
+func (n *node) sample() admin.Sample {
+	s := admin.Sample{States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors()}
+	for _, m := range n.store.Image().Mirrors() {
+		s.Fetchers += len(n.mirroring.Mirrors.Fetchers(m.Name))
+	}
+	n.mirroring.Partitions.Range(func(h *actors.PartitionHandle) bool {
+		state := h.Status().State
+		s.States[state]++
+		if lag := h.Lag(); lag != nil && state == messages.StateMirroring {
+			_, _, behind, _ := n.mirroring.Progress(h)
+			s.Partitions = append(s.Partitions, admin.PartitionSample{
+				Mirror: h.Mirror, Topic: h.TopicPartition.Topic, Partition: strconv.Itoa(int(h.TopicPartition.Partition)),
+				Lag: behind, Bytes: lag.Snapshot().Bytes,
+			})
+		}
+		return true
+	})
+	return s
 }
 
 // self is this node as a requester.

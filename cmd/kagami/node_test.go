@@ -332,6 +332,10 @@ func TestQuery(t *testing.T) {
 			}
 		})
 	}
+	body, err := adminGet(t.Context(), admin, "/metrics")
+	require.NoError(t, err)
+	require.Contains(t, string(body), "kafka_server_mirror_metadata_manager_mirroring_partition_state 3\n")
+	require.Contains(t, string(body), `kafka_server_fetcher_lag_metrics_consumer_lag{mirror="m",partition="0",topic="t"} 0`)
 	code, out, _ := p.kagami("query", "partitions", "--admin", admin, "--json")
 	require.Zero(t, code)
 	var rows []map[string]any

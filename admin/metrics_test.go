@@ -1,0 +1,48 @@
+package admin
+
+import (
+	"flag"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"kagami/messages"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// The names, help texts and values are what dashboards and alerts build on.
+func TestMetricsGolden(t *testing.T) {
+	h := MetricsHandler(func() Sample {
+		return Sample{
+			States:        map[messages.State]int{messages.StateMirroring: 2, messages.StateFailed: 1},
+			RefreshErrors: 4, Fetchers: 1,
+			Partitions: []PartitionSample{
+				{Mirror: "m", Topic: "t", Partition: "0", Lag: 7, Bytes: 100},
+				{Mirror: "m", Topic: "t", Partition: "1", Lag: -1, Bytes: 11},
+			},
+		}
+	})
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, rec.Code)
+	lines := slices.DeleteFunc(strings.SplitAfter(rec.Body.String(), "\n"), func(l string) bool { return !strings.Contains(l, "kafka_server_") })
+	got := strings.Join(lines, "")
+	file := filepath.Join("testdata", "metrics.txt")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("metrics (-want +got):\n%s", d)
+	}
+	require.Contains(t, rec.Body.String(), "go_goroutines")
+	require.Contains(t, rec.Body.String(), "process_open_fds")
+}
