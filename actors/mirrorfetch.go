@@ -165,8 +165,8 @@ func (m *mirror) respread(c actor.Context) {
 		}
 		w := want{req: p.want.req, leader: p.want.leader, id: p.want.id}
 		// An answer that is older than the leader we follow moves nothing.
-		if l, id, known := view.Leader(tp); known && l.Epoch >= w.leader.Epoch {
-			w.leader, w.id = l, id
+		if l, id, known := view.Leader(tp); known && (l.Epoch >= w.leader.Epoch || m.wentBack(p, view.At, id)) {
+			w.leader, w.id, p.backSince = l, id, time.Time{}
 		}
 		key := fetcherKey{broker: w.leader.ID, number: messages.FetcherNumber(tp, n)}
 		if key != p.child.key || w.leader != p.want.leader {
@@ -184,6 +184,20 @@ func (m *mirror) respread(c actor.Context) {
 			m.retire(c, child, false)
 		}
 	}
+}
+
+// wentBack: a source without topic ids names an older leader epoch than we follow,
+// and still does a refresh interval later. Its topic was made anew, else a lagging
+// broker would have caught up. Asked with our epoch the new leader answers
+// UNKNOWN_LEADER_EPOCH for ever; asked with its own, its log tells (C41).
+func (m *mirror) wentBack(p *fetchPlace, at time.Time, id messages.TopicID) bool {
+	if !id.IsZero() {
+		return false
+	}
+	if p.backSince.IsZero() {
+		p.backSince = at
+	}
+	return at.Sub(p.backSince) >= m.settings().Refresh
 }
 
 // throttle tells fetchers which partitions of a topic are throttled now.

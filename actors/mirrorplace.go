@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -47,6 +48,8 @@ type fetchPlace struct {
 	number   int64        // of the last request to the fetcher
 	next     *want        // where it goes when it has left
 	removers []*actor.PID // who waits until it has left
+	// backSince: from then on the source names an older epoch; zero if it doesn't.
+	backSince time.Time
 }
 
 // fetcherChild is a fetcher. It stays in the books until its worker has ended.

@@ -196,7 +196,13 @@ func (n *Node) CheckStart(ctx context.Context, mirror string, topics []messages.
 	asking, cancel := context.WithTimeoutCause(ctx, loopCheckTimeout, messages.ErrTimedOut)
 	defer cancel()
 	sources, err := n.Mirrors.SourceMirrors(asking, mirror)
-	if err != nil {
+	switch {
+	case errors.Is(err, fetch.ErrMirrorLoop): // the source is this cluster, by its own word (C45)
+		for i := range errs {
+			errs[i] = fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err)
+		}
+		return errs, nil
+	case err != nil:
 		n.config.Log.Warn("loops aren't looked for at start, the source doesn't answer", zap.String(messages.FieldMirror, mirror), zap.Error(err))
 	}
 	sourceID := n.Mirrors.Link().SourceClusterID(mirror)
