@@ -66,8 +66,8 @@ func (m Mirrors) CheckLoop(topic, ownID, sourceID string) error {
 
 // LastMirrorEpochs asks every broker of the source about exactly one mirror.
 // An error means that the answer isn't known, never that there is none: no
-// broker may be left out, else a partition would look unknown and be cut to
-// zero.
+// broker that has the request may be left out, else a partition would look
+// unknown and be cut to zero.
 func (s *Source) LastMirrorEpochs(ctx context.Context, mirror string) (Mirrors, error) {
 	return s.mirrors(ctx, []string{mirror})
 }
@@ -86,17 +86,29 @@ func (s *Source) mirrors(ctx context.Context, names []string) (Mirrors, error) {
 	if err != nil {
 		return out, err
 	}
-	knowing := 0
+	var unanswered error
+	knowing, lacking := 0, 0
 	for _, b := range brokers {
 		known, err := s.mirrorsOf(ctx, b, names, out.Mirrors)
-		if err != nil {
+		switch {
+		case IsConnection(err) && ctx.Err() == nil:
+			unanswered = errors.Join(unanswered, err)
+		case err != nil:
 			return Mirrors{}, err
-		}
-		if known {
+		case known:
 			knowing++
+		default:
+			lacking++
 		}
 	}
-	if knowing > 0 && knowing < len(brokers) {
+	switch {
+	case unanswered != nil && lacking == 0, unanswered != nil && knowing > 0:
+		return Mirrors{}, unanswered
+	case unanswered != nil:
+		// A broker that lacks the request speaks for its cluster, whose feature level
+		// can't be up with it there: a broker out of reach holds up only its own
+		// partitions (C46).
+	case knowing > 0 && lacking > 0:
 		return Mirrors{}, errMixedSource
 	}
 	out.Supported = knowing > 0

@@ -128,6 +128,12 @@ func TestLastMirrorEpochs(t *testing.T) {
 	c.Broker(1).Down()
 	_, err = s.LastMirrorEpochs(t.Context(), "m")
 	require.True(t, fetch.IsConnection(err), "%v", err)
+
+	// C46: but for a cluster that doesn't have the request one broker is enough.
+	c.Update(func(st *stub.State) { st.Versions = stub.NewestVersions() })
+	m, err = newSource(t, c.Address()).LastMirrorEpochs(t.Context(), "m")
+	require.NoError(t, err)
+	require.False(t, m.Supported)
 }
 
 func TestSourceLogins(t *testing.T) {

@@ -396,9 +396,10 @@ func TestC46UnreachableAddress(t *testing.T) {
 		tp.Partitions[1].Leader = 1
 		tp.Partitions[1].Fill(4)
 	})
-	w.mirrored(topic)
 	w.src.Broker(1).Advertise("internal.invalid:9092")
-	w.part(topic, 1, func(p *stub.Partition) { p.Fill(1) })
+	w.create()
+	require.NoError(t, w.tryStart(topic))
+	w.awaitEnd(topic, 0, 3)
 	w.await(func() error {
 		row := w.detail(topic, 1)
 		if text := fmt.Sprint(row["error"]); !strings.Contains(text, "internal.invalid:9092") {
