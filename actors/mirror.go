@@ -165,6 +165,7 @@ type mirror struct {
 	failures *atomic.Int64               // refreshes that failed, of all mirrors
 	clock    clock.Clock
 	log      *zap.Logger
+	plain    *zap.Logger // without the mirror's name, for those who add it
 	helpers  *sync.WaitGroup
 
 	ctx        context.Context //nolint:containedctx // bounds the actor's helpers, ended in Stopping
@@ -272,7 +273,7 @@ func (m *mirror) connect() {
 	m.config, m.fault = fetch.ParseConfig(mi.Configs)
 	if m.fault == nil {
 		m.source, m.fault = fetch.NewSource(fetch.SourceConfig{
-			Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.log,
+			Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.plain,
 		})
 	}
 	if m.fault != nil {

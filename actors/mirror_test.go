@@ -144,7 +144,11 @@ func TestOP26ForeignClusterCutsNothing(t *testing.T) {
 	n.halt("t")
 	n.awaitIn(messages.StateStopped, tpOf("t", 0))
 	src.Update(func(s *stub.State) { s.ClusterID = "impostor" })
-	n.submit(messages.StartMirrorTopics{Mirror: "m", Topics: []messages.MirrorTopic{{Name: "t", ID: messages.TopicID{1, 2, 3}, NumPartitions: 1}}})
+	topics := []messages.MirrorTopic{{Name: "t", ID: messages.TopicID{1, 2, 3}, NumPartitions: 1}}
+	refused, err := n.CheckStart(t.Context(), "m", topics)
+	require.NoError(t, err)
+	require.ErrorIs(t, refused[0], errForeignSource)
+	n.submit(messages.StartMirrorTopics{Mirror: "m", Topics: topics}) // it may change after the check
 	n.awaitIn(messages.StateFailed, tpOf("t", 0))
 	r, err := n.replicas.Get(tpOf("t", 0))
 	require.NoError(t, err)
@@ -453,4 +457,23 @@ func TestThrottledReplicasChange(t *testing.T) {
 	})
 	n.alter(messages.ResourceTopic, "t", configs.MirrorThrottledReplicas, "")
 	n.await("free again", func() error { return n.equal(src, "t") })
+}
+
+// A source without topic ids: a topic that was made anew shows by its lower epoch
+// only, and the copy must not wait for the old one for ever (C41).
+func TestC41RecreatedWithoutIDs(t *testing.T) {
+	src := stubSource(t, 1, 1)
+	src.Update(func(s *stub.State) {
+		s.Versions = stub.Versions21()
+		s.Topics["t"].ID = messages.TopicID{}
+		s.Topics["t"].Partitions[0].Epoch = 4
+	})
+	n := startMirrorNode(t, t.TempDir())
+	n.create(src)
+	n.begin(src, "t")
+	src.Update(func(s *stub.State) { s.NewTopic("t", messages.TopicID{}, 1).Partitions[0].Fill(5) })
+	n.awaitIn(messages.StateFailed, tpOf("t", 0))
+	r, err := n.replicas.Get(tpOf("t", 0))
+	require.NoError(t, err)
+	require.Equal(t, int64(20), r.State().End)
 }

@@ -200,7 +200,7 @@ func (m *mirror) spawn(c actor.Context, key fetcherKey, leader fetch.Leader, set
 	config := settings.Worker
 	config.Source, config.Mirror, config.Node = m.config, m.name, m.node
 	config.SourceBroker, config.Address, config.Number = key.broker, leader.Address(), key.number
-	config.RequestTimeout, config.Clock, config.Log = settings.RequestTimeout, m.clock, m.log
+	config.RequestTimeout, config.Clock, config.Log = settings.RequestTimeout, m.clock, m.plain
 	id := m.ticket()
 	ctx, helpers, log := m.ctx, m.helpers, m.log
 	pid := c.SpawnPrefix(props(m.clock, m.log, fetcherOnce(func() *fetcher {

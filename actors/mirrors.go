@@ -259,11 +259,12 @@ func (p *mirrorParent) touched(old *metadata.Image, m mirrorsImage) map[string]b
 
 func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	config, h := p.owner.config, &mirrorHandle{}
-	log := config.Log.Named("mirror").With(zap.String(messages.FieldMirror, name))
+	plain := config.Log.Named("mirror")
+	log := plain.With(zap.String(messages.FieldMirror, name))
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
-			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, clock: config.Clock, log: log, helpers: &p.owner.helpers,
+			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
 			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{}, suspects: map[string]int64{},
 		}

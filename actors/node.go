@@ -197,7 +197,7 @@ func (n *Node) CheckStart(ctx context.Context, mirror string, topics []messages.
 	defer cancel()
 	sources, err := n.Mirrors.SourceMirrors(asking, mirror)
 	switch {
-	case errors.Is(err, fetch.ErrMirrorLoop): // the source is this cluster, by its own word (C45)
+	case errors.Is(err, fetch.ErrMirrorLoop), errors.Is(err, errForeignSource): // this cluster (C45), or not the remembered one
 		for i := range errs {
 			errs[i] = fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err)
 		}
