@@ -315,13 +315,22 @@ func createAndStart(ctx context.Context, dst, src *demoCluster, bootstrap string
 	if err := dst.mirrors.CreateClusterMirror(ctx, demoMirror, map[string]*string{"bootstrap.servers": &bootstrap}); err != nil {
 		return fmt.Errorf("create mirror: %w", err)
 	}
-	details, err := src.admin.ListTopics(ctx, topics...)
-	if err != nil {
-		return fmt.Errorf("list topics of the source: %w", err)
-	}
 	meta := map[string]client.TopicMetadata{}
-	for _, t := range details {
-		meta[t.Topic] = client.TopicMetadata{ID: messages.TopicID(t.ID), Partitions: int32(len(t.Partitions))}
+	// A broker shows a topic a moment after the controller has made it.
+	if err := waitFor(ctx, time.Minute, func() (bool, string, error) {
+		details, err := src.admin.ListTopics(ctx, topics...)
+		if err != nil {
+			return false, "", fmt.Errorf("list topics of the source: %w", err)
+		}
+		clear(meta)
+		for _, t := range details {
+			if t.Err == nil && len(t.Partitions) > 0 {
+				meta[t.Topic] = client.TopicMetadata{ID: messages.TopicID(t.ID), Partitions: int32(len(t.Partitions))}
+			}
+		}
+		return len(meta) == len(topics), fmt.Sprintf("the source shows %d of %d topics", len(meta), len(topics)), nil
+	}); err != nil {
+		return err
 	}
 	results, err := dst.mirrors.StartMirrorTopics(ctx, demoMirror, topics, client.StartOptions{TopicMetadata: meta})
 	if err == nil {
