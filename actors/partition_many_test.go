@@ -81,8 +81,8 @@ func (r *idleReplica) AppendMirrorAt(context.Context, int64, int64, []byte) (per
 	return persistence.AppendInfo{}, nil
 }
 
-func (r *idleReplica) RestartAt(context.Context, int64, string) (persistence.Cut, error) {
-	return persistence.Cut{}, nil
+func (r *idleReplica) RestartAt(context.Context, int64, string) (persistence.Cut, int64, error) {
+	return persistence.Cut{}, 0, nil
 }
 func (r *idleReplica) RaiseLogStart(context.Context, int64) error { return nil }
 

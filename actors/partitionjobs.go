@@ -40,7 +40,8 @@ type replicaChanger interface {
 
 type replicaCopier interface {
 	AppendMirrorAt(ctx context.Context, generation, base int64, batches []byte) (persistence.AppendInfo, error)
-	RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, error)
+	// RestartAt returns the generation that begins with it as well.
+	RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, int64, error)
 	RaiseLogStart(ctx context.Context, offset int64) error
 }
 

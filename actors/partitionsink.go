@@ -18,6 +18,7 @@ type replicaSink struct {
 	replica PartitionReplica
 	// generation that the worker's decision stands on: taken with its State, shown
 	// with its append, so that a cut, claim or seal in between refuses the append.
+	// A restart of its own is part of the decision and moves it on.
 	generation atomic.Int64
 }
 
@@ -55,7 +56,10 @@ func (s *replicaSink) Truncate(ctx context.Context, offset int64, reason string)
 
 // RestartAt is described at [fetch.SinkWriter].
 func (s *replicaSink) RestartAt(ctx context.Context, offset int64, reason string) (fetch.Cut, error) {
-	cut, err := s.replica.RestartAt(ctx, offset, reason)
+	cut, generation, err := s.replica.RestartAt(ctx, offset, reason)
+	if err == nil {
+		s.generation.Store(generation)
+	}
 	return sinkCut(cut), sinkError(err)
 }
 

@@ -144,7 +144,7 @@ func stepRestartAt(to int64) faultStep {
 		if m.seal >= 0 {
 			m.seal = to
 		}
-		return m, func() error { _, err := g.r.RestartAt(ctx, to, "test"); return err }
+		return m, func() error { _, _, err := g.r.RestartAt(ctx, to, "test"); return err }
 	}
 }
 

@@ -221,13 +221,14 @@ func (r *Replica) Truncate(ctx context.Context, offset int64, reason string) (pe
 }
 
 // RestartAt removes everything and goes on empty at offset, because retention
-// on the source overtook this copy. Otherwise like Truncate.
-func (r *Replica) RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, error) {
+// on the source overtook this copy. Otherwise like Truncate. It returns the
+// generation that begins with it, for an append that belongs to the restart.
+func (r *Replica) RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, int64, error) {
 	r.mu.Lock()
 	done, err := r.cutLocked(ctx, OpRestartAt, offset, reason)
 	r.mu.Unlock()
 	r.notify()
-	return done.Cut, err
+	return done.Cut, done.State.Generation, err
 }
 
 func (r *Replica) cutLocked(ctx context.Context, kind OpKind, offset int64, reason string) (Applied, error) {

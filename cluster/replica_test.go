@@ -244,7 +244,7 @@ func TestReplicaTruncate(t *testing.T) {
 	cut, err = g.r.Truncate(t.Context(), 10, "nothing to cut")
 	require.NoError(t, err)
 	require.Zero(t, cut.Records)
-	_, err = g.r.RestartAt(t.Context(), 500, "retention")
+	_, _, err = g.r.RestartAt(t.Context(), 500, "retention")
 	require.NoError(t, err)
 	s := g.r.State()
 	require.Equal(t, int64(500), s.LogStart)
@@ -332,7 +332,7 @@ func TestReplicaCrash(t *testing.T) {
 		}, 10},
 		{"before a restart", func(g *rig) {
 			g.log.beforeCut = func() error { return errFault }
-			_, err := g.r.RestartAt(t.Context(), 1000, "test")
+			_, _, err := g.r.RestartAt(t.Context(), 1000, "test")
 			require.ErrorIs(t, err, errFault)
 			g.log.beforeCut = nil
 		}, 1000},
