@@ -236,10 +236,23 @@ func (n *node) bind(ctx context.Context) error {
 	return nil
 }
 
-// serve begins to answer Kafka clients once the replicas follow the image.
+// statesTimeout is how long clients are kept waiting for mirror states: for the
+// coordinators' replay. Without them topics are read-only, which is safe.
+const statesTimeout = 15 * time.Second
+
+// serve begins to answer Kafka clients once the replicas follow the image and
+// the mirror partitions know their states.
 func (n *node) serve(ctx context.Context) error {
 	if err := n.replicas.WaitApplied(ctx, n.store.Image().Offset()); err != nil {
 		return err
+	}
+	loading, cancel := context.WithTimeoutCause(ctx, statesTimeout, messages.ErrTimedOut)
+	defer cancel()
+	if err := n.mirroring.WaitStates(loading); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		n.log.Warn("clients are served before every mirror state is known; those topics are read-only until then", zap.Error(err))
 	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
