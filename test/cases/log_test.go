@@ -21,6 +21,8 @@ const (
 	codeInvalidTopic     int16 = 17
 	codeTooLarge         int16 = 10
 	codePolicyViolation  int16 = 44
+
+	keyMetadata = 3
 )
 
 // TestC07CompactionHoles: holes between batches, batches whose last record is
@@ -115,13 +117,8 @@ func TestC11TopicMadeAnew(t *testing.T) {
 // refreshes waits for n more whole refresh cycles of the mirror.
 func (w *world) refreshes(n int) {
 	w.t.Helper()
-	count := func() (n int) {
-		for _, s := range w.src.Seen(int16(kmsg.Metadata)) {
-			if s.Key == 3 {
-				n++
-			}
-		}
-		return n
+	count := func() int {
+		return len(w.src.Seen(keyMetadata))
 	}
 	want := count() + n + 1
 	w.await(func() error {

@@ -2,8 +2,10 @@ package cases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -60,7 +62,7 @@ func closeShared() error {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	if sharedStarted != nil {
-		if err := sharedStarted.Stop(); err != nil {
+		if err := errors.Join(sharedStarted.Stop(), sane(sharedStarted)); err != nil {
 			return err
 		}
 	}
@@ -68,4 +70,16 @@ func closeShared() error {
 		return nil
 	}
 	return os.RemoveAll(sharedDir)
+}
+
+// sane is an error if a node's log tells of something that no input may cause.
+func sane(n *e2e.Node) error {
+	for line := range strings.Lines(n.Process().Log()) {
+		for _, bad := range []string{"DATA RACE", "panic", "invariant"} {
+			if strings.Contains(line, bad) {
+				return fmt.Errorf("the node's log: %s", line)
+			}
+		}
+	}
+	return nil
 }

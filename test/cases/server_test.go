@@ -83,10 +83,6 @@ func TestC16EpochsForClients(t *testing.T) {
 // TestC33D22D23ReadOnlyDoors: every door into a mirror topic, in every state that
 // can be held; only STOPPED opens it.
 func TestC33D22D23ReadOnlyDoors(t *testing.T) {
-	hold := func(w *world, fails *atomic.Bool) {
-		w.src.Update(func(s *stub.State) { s.Versions = stub.VersionsWithMirrors() })
-		w.src.Intercept(keyDescribeMirrors, func(*stub.Request) stub.Reply { return stub.Reply{Hang: fails.Load()} })
-	}
 	for _, row := range []struct {
 		state string
 		enter func(w *world, topic string)
@@ -100,6 +96,14 @@ func TestC33D22D23ReadOnlyDoors(t *testing.T) {
 			})
 			w.src.Update(func(s *stub.State) { s.Topics[topic].Partitions[0].Leader = -1 })
 			w.failed(topic, 0)
+		}},
+		{"EPOCH_FENCING", func(w *world, topic string) {
+			w.src.Intercept(keyMetadata, func(*stub.Request) stub.Reply { return stub.Reply{Hang: true} })
+			w.part(topic, 0, func(p *stub.Partition) {
+				p.Epoch = 100
+				p.Fill(1)
+			})
+			w.awaitState("EPOCH_FENCING", topic)
 		}},
 	} {
 		t.Run(row.state, func(t *testing.T) {
@@ -115,17 +119,16 @@ func TestC33D22D23ReadOnlyDoors(t *testing.T) {
 	}
 	t.Run("LOG_TRUNCATION", func(t *testing.T) {
 		w := shared(t)
-		var fails atomic.Bool
-		hold(w, &fails)
+		var hangs atomic.Bool
+		w.src.Update(func(s *stub.State) { s.Versions = stub.VersionsWithMirrors() })
+		w.src.Intercept(keyDescribeMirrors, func(*stub.Request) stub.Reply { return stub.Reply{Hang: hangs.Load()} })
 		topic := w.topic("t", 1, func(tp *stub.Topic) { tp.Partitions[0].Fill(10) })
 		w.mirrored(topic)
 		w.stop(topic)
 		w.write(topic, "open", 11)
-		fails.Store(true)
+		hangs.Store(true)
 		// The start's own look at the source ends after a while; it refuses nothing.
-		from := time.Now()
 		require.NoError(t, w.tryStart(topic))
-		t.Logf("start took %s", time.Since(from))
 		w.awaitState("LOG_TRUNCATION", topic)
 		w.doors(topic, 12)
 		w.stop(topic)
@@ -190,6 +193,13 @@ func (w *world) doors(topic string, end int64) {
 		_, code, _ := w.alter(kmsg.ConfigResourceTypeTopic, topic, "mirror.name", value)
 		require.Equal(t, codeInvalidConfig, code)
 	}
+	made := kmsg.NewPtrCreateTopicsRequest()
+	ct := kmsg.NewCreateTopicsRequestTopic()
+	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = topic+"-made", 1, 1
+	ct.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "mirror.name", Value: &w.mirror}}
+	made.Topics = append(made.Topics, ct)
+	require.Equal(t, codeInvalidConfig, ask[*kmsg.CreateTopicsResponse](w, made, 5).Topics[0].ErrorCode)
+
 	whole := kmsg.NewPtrAlterConfigsRequest() // replaces what it doesn't name
 	r := kmsg.NewAlterConfigsRequestResource()
 	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
@@ -197,6 +207,10 @@ func (w *world) doors(topic string, end int64) {
 	whole.Resources = append(whole.Resources, r)
 	require.Zero(t, ask[*kmsg.AlterConfigsResponse](w, whole, 2).Resources[0].ErrorCode)
 	got, _ := w.config(topic, "mirror.name")
+	require.Equal(t, name, got)
+	whole.Resources[0].Configs = []kmsg.AlterConfigsRequestResourceConfig{{Name: "mirror.name", Value: new("other")}}
+	require.Equal(t, codeInvalidConfig, ask[*kmsg.AlterConfigsResponse](w, whole, 2).Resources[0].ErrorCode)
+	got, _ = w.config(topic, "mirror.name")
 	require.Equal(t, name, got)
 	got, _ = w.config(topic, "retention.ms")
 	require.Equal(t, "987654321", got)

@@ -207,7 +207,7 @@ func TestD18SourceElections(t *testing.T) {
 	// both ask, because a request always raises.
 	p := w.awaitLook(topic, 0, func(p client.DescribedPartition) bool { return p.LeaderEpoch > 16 })
 	require.Contains(t, []int32{25, 26}, p.LeaderEpoch)
-	require.NotContains(t, w.node.Process().Tail(100000), `"topic": "`+topic+`", "partition": 0, "from": "MIRRORING", "state": "FAILED"`)
+	require.NotContains(t, w.node.Process().Log(), `"topic": "`+topic+`", "partition": 0, "from": "MIRRORING", "state": "FAILED"`)
 }
 
 // TestD19BatchAboveLeaderEpoch: refused, EPOCH_FENCING, later appended once.
@@ -313,13 +313,13 @@ func TestD41OutageIsNoFailure(t *testing.T) {
 	require.NoError(t, w.src.Broker(0).Up())
 	w.awaitEqual(topic)
 	require.Zero(t, w.look(topic, 0).RetryAttempt)
-	require.NotContains(t, w.node.Process().Tail(100000), `"state": "FAILED"`)
+	require.NotContains(t, w.node.Process().Log(), `"state": "FAILED"`)
 }
 
 // path is the states that a partition went through, from the node's log.
 func (w *world) path(topic string) []string {
 	var out []string
-	for line := range strings.Lines(w.node.Process().Tail(1_000_000)) {
+	for line := range strings.Lines(w.node.Process().Log()) {
 		if (strings.Contains(line, "partition moved") || strings.Contains(line, "partition failed")) && strings.Contains(line, `"topic": "`+topic+`"`) {
 			_, rest, _ := strings.Cut(line, `"state": "`)
 			state, _, _ := strings.Cut(rest, `"`)

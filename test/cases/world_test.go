@@ -61,7 +61,9 @@ func owned(t *testing.T, properties ...string) *world {
 		k, v, _ := strings.Cut(p, "=")
 		all[k] = v
 	}
-	w := newWorld(t, e2e.StartNode(t, e2e.NodeOptions{Properties: all}))
+	n := e2e.StartNode(t, e2e.NodeOptions{Properties: all})
+	t.Cleanup(func() { require.NoError(t, sane(n)) })
+	w := newWorld(t, n)
 	w.own = true
 	return w
 }

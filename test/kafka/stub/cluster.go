@@ -61,7 +61,7 @@ type Seen struct {
 type Reply struct {
 	Response kmsg.Response
 	Close    bool // close the connection instead
-	Hang     bool // never answer; the connection stays
+	Hang     bool // never answer this and what follows on the connection, which stays
 }
 
 type handler func(*Request) Reply

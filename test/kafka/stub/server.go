@@ -45,7 +45,7 @@ func (b *Broker) serve(conn net.Conn) {
 		delete(b.conns, conn)
 		b.mu.Unlock()
 	}()
-	for {
+	for hung := false; ; {
 		req, corr, err := b.read(conn)
 		if err != nil {
 			if errors.Is(err, errDrop) {
@@ -62,9 +62,13 @@ func (b *Broker) serve(conn net.Conn) {
 		if hole {
 			continue
 		}
+		if hung {
+			continue
+		}
 		resp, again := b.answer(req)
 		if resp == nil {
-			if again {
+			if again { // answers come in order: nothing behind it is answered either
+				hung = true
 				continue
 			}
 			return
