@@ -89,10 +89,41 @@ func recovering(log *zap.Logger) actor.ReceiverMiddleware {
 	}
 }
 
+// errEnding: the actor is stopping or restarting.
+var errEnding = errors.New("actor is ending")
+
+// ending drops what comes after Stopping or Restarting. protoactor delivers
+// messages to an actor that waits for its children to stop; one that spawned a
+// child then was never told to stop it, and never ended (measured: the close of a
+// node hung until its limit). Who asked gets an answer.
+func ending() actor.ReceiverMiddleware {
+	over := false // of this actor: props are made for each
+	return func(next actor.ReceiverFunc) actor.ReceiverFunc {
+		return func(c actor.ReceiverContext, env *actor.MessageEnvelope) {
+			switch env.Message.(type) {
+			case *actor.Started:
+				over = false
+			case *actor.Stopping, *actor.Restarting:
+				over = true
+			case *actor.Stopped, *actor.Terminated:
+			default:
+				if over {
+					if env.Sender != nil {
+						c.ActorSystem().Root.Send(env.Sender, askFailed{err: errEnding})
+					}
+					return
+				}
+			}
+			next(c, env)
+		}
+	}
+}
+
 // props are the properties that every actor of a node has: an unbounded mailbox
-// (flow control is by credits), a log of panics, and restarts with a backoff.
+// (flow control is by credits), a log of panics, and restarts with a backoff. Each
+// actor needs props of its own.
 func props(c clock.Clock, log *zap.Logger, make actor.Producer) *actor.Props {
 	return actor.PropsFromProducer(make,
-		actor.WithReceiverMiddleware(recovering(log)),
+		actor.WithReceiverMiddleware(recovering(log), ending()),
 		actor.WithSupervisor(backoffStrategy{clock: c}))
 }

@@ -82,3 +82,46 @@ func TestPanicIsLoggedAndRestarted(t *testing.T) {
 		t.Errorf("%d panics logged, want 15", n)
 	}
 }
+
+// An actor that waits for its children gets messages; it must not spawn another
+// child then, which nobody would stop.
+func TestNoChildIsSpawnedWhileStopping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system, hold := NewSystem(zap.NewNop()), make(chan struct{})
+		child := func() actor.Actor {
+			return actor.ReceiveFunc(func(c actor.Context) {
+				if _, ok := c.Message().(*actor.Stopping); ok {
+					<-hold
+				}
+			})
+		}
+		spawned := 0
+		pid := system.Root.Spawn(props(clock.Wall{}, zap.NewNop(), func() actor.Actor {
+			return actor.ReceiveFunc(func(c actor.Context) {
+				if _, ok := c.Message().(string); ok {
+					c.Spawn(props(clock.Wall{}, zap.NewNop(), child))
+					spawned++
+				}
+			})
+		}))
+		system.Root.Send(pid, "spawn")
+		synctest.Wait()
+		stopped := system.Root.StopFuture(pid)
+		synctest.Wait()
+		asked := system.Root.RequestFuture(pid, "spawn", time.Second)
+		synctest.Wait()
+		close(hold)
+		if err := stopped.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if spawned != 1 {
+			t.Errorf("%d children, want 1", spawned)
+		}
+		if a, err := asked.Result(); err != nil {
+			t.Fatal(err)
+		} else if _, ok := a.(askFailed); !ok {
+			t.Errorf("answer %v, want askFailed", a)
+		}
+		system.Shutdown()
+	})
+}
