@@ -117,7 +117,7 @@ func (l *segLog) rebuildTxnIndex(s *segment) error {
 		return err
 	}
 	if err := writeFileAtomic(l.m.fs, fresh.cf.path(), fresh.pending, true); err != nil {
-		return l.fail(storageError("write", fresh.cf.path(), err))
+		return l.failUnless(storageError("write", fresh.cf.path(), err))
 	}
 	fresh.count, fresh.pending = fresh.entries(), nil
 	l.mu.Lock()

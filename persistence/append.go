@@ -86,7 +86,7 @@ func (l *segLog) appendParsed(batches []byte, hs []batch.Header) error {
 	}
 	l.m.markDirty(l)
 	if cfg.FlushAlways {
-		return l.flush(flushData)
+		return l.flushAppended()
 	}
 	return nil
 }

@@ -51,6 +51,19 @@ func (e *CorruptError) Error() string {
 // Unwrap makes errors.Is(err, ErrCorrupt) true.
 func (e *CorruptError) Unwrap() error { return ErrCorrupt }
 
+// unwrittenError is a failure to write something beside the data, on a full disk
+// mostly, that left on the disk what was there before. It is tried again with the
+// next flush; a failed sync or rename is never one, for those leave doubt.
+type unwrittenError struct{ err error }
+
+func (e *unwrittenError) Error() string { return e.err.Error() }
+func (e *unwrittenError) Unwrap() error { return e.err }
+
+func isUnwritten(err error) bool {
+	var u *unwrittenError
+	return errors.As(err, &u)
+}
+
 func storageError(verb, name string, err error) error {
 	return fmt.Errorf("%s %s: %w: %w", verb, name, ErrStorage, err)
 }

@@ -59,7 +59,7 @@ func (l *segLog) flushLocked(kind flushKind) error {
 	}
 	sealed, err := l.syncSealed(segs[:len(segs)-1])
 	if err != nil {
-		return l.fail(err)
+		return l.failUnless(err)
 	}
 	if kind != flushData && (end > rp || sealed) && size > 0 {
 		if err := l.m.cache.sync(active.log); err != nil {
@@ -68,16 +68,16 @@ func (l *segLog) flushLocked(kind flushKind) error {
 	}
 	if kind == flushSides {
 		if err := l.syncSides(active, end); err != nil {
-			return l.fail(err)
+			return l.failUnless(err)
 		}
 	}
 	if l.stStart { // the epochs below begin at the log start
-		if err := l.saveState(true); err != nil {
+		if err := l.trySaveState(true); err != nil {
 			return err
 		}
 	}
 	if err := l.syncNamesAndEpochs(end); err != nil {
-		return l.fail(err)
+		return l.failUnless(err)
 	}
 	l.mu.Lock()
 	if l.cuts != cuts { // offsets were taken back meanwhile: the cut set the points itself
@@ -99,14 +99,24 @@ func (l *segLog) flushLocked(kind flushKind) error {
 	if kind == flushData && !sealed && end-l.stSaved < 1<<16 && l.size.Load()-l.stBytes < stateEveryBytes {
 		return nil
 	}
-	return l.saveState(false)
+	return l.trySaveState(false)
 }
 
-// saveState writes the state slot. The caller holds fmu.
+// saveState writes the state slot, or the log takes no more writes. The caller
+// holds fmu.
 func (l *segLog) saveState(sync bool) error {
+	err := l.trySaveState(sync)
+	if err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// trySaveState is saveState where a later one makes up for a full disk.
+func (l *segLog) trySaveState(sync bool) error {
 	l.st.logStart = l.start.Load()
 	if err := writeState(l.m.fs, l.dir, &l.st, sync); err != nil {
-		return l.fail(err)
+		return l.failUnless(err)
 	}
 	l.stSaved, l.stBytes = l.st.recoveryPoint, l.size.Load()
 	if sync {
@@ -258,12 +268,40 @@ func (l *segLog) syncNamesAndEpochs(end int64) error {
 	if dirty {
 		name := l.dir + "/" + epochFile
 		if err := writeFileAtomic(l.m.fs, name, encodeEpochs(c.entries), true); err != nil {
+			l.mu.Lock()
+			l.epochsDirty, l.namesDirty = true, l.namesDirty || names
+			l.mu.Unlock()
 			return storageError("write", name, err)
 		}
 		return nil // which synced the folder as well
 	}
 	if names {
 		return l.syncDir()
+	}
+	return nil
+}
+
+// flushAppended is the flush behind an append whose bytes are synced already. On a
+// full disk the rest of it can wait, but for names of new files: the recovery
+// point stays where it is, and a crash reads again from there.
+func (l *segLog) flushAppended() error {
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	err := l.flushLocked(flushData)
+	if !isUnwritten(err) {
+		return err
+	}
+	l.mu.Lock()
+	names := l.namesDirty
+	l.namesDirty = false
+	l.mu.Unlock()
+	if names {
+		if err := l.syncDir(); err != nil {
+			return l.fail(err)
+		}
 	}
 	return nil
 }
@@ -278,8 +316,23 @@ func (l *segLog) background() {
 		err = l.flush(flushSides)
 		l.wmu.Unlock()
 	}
-	if err != nil && l.writable() != nil && l.readable() == nil {
+	if l.readable() != nil {
+		return
+	}
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	again := isUnwritten(err)
+	switch {
+	case again && !l.putOff:
+		l.log().Warn("flush put off: it is tried again until there is room", zap.Error(err))
+	case err != nil && !again && l.writable() != nil:
 		l.log().Error("flush failed: the log takes no writes until it is opened again", zap.Error(err))
+	case err == nil && l.putOff:
+		l.log().Info("flush caught up")
+	}
+	l.putOff = again
+	if again {
+		l.m.markDirty(l)
 	}
 }
 

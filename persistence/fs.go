@@ -154,7 +154,7 @@ func writeFileAtomic(fsys FS, name string, data []byte, sync bool) error {
 	tmp := name + ".tmp"
 	f, err := fsys.OpenFile(tmp, true)
 	if err != nil {
-		return err
+		return &unwrittenError{err}
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -164,7 +164,7 @@ func writeFileAtomic(fsys FS, name string, data []byte, sync bool) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		return &unwrittenError{err} // the file of that name is what it was
 	}
 	if err := fsys.Rename(tmp, name); err != nil {
 		return err

@@ -70,12 +70,12 @@ func (v indexView) writePending() error {
 	}
 	f, err := v.cache.acquire(&v.ix.cf, true)
 	if err != nil {
-		return storageError("open", v.ix.cf.path(), err)
+		return storageError("open", v.ix.cf.path(), &unwrittenError{err})
 	}
 	_, err = f.WriteAt(v.pending, v.count*int64(v.ix.entry))
 	v.cache.release(&v.ix.cf, true)
 	if err != nil {
-		return storageError("write", v.ix.cf.path(), err)
+		return storageError("write", v.ix.cf.path(), &unwrittenError{err})
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -325,4 +326,71 @@ func TestLeftoversGo(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"not a log"}, names)
+}
+
+// TestDiskFullBesideTheData: what is written beside the data (indexes, snapshots,
+// epochs, the state slot) finds no room. Once there is room the log goes on by
+// itself, and a crash at any of these points loses nothing that was stored.
+func TestDiskFullBesideTheData(t *testing.T) {
+	put := func(l persistence.Log, epoch int32, count int) error {
+		for range count {
+			b := logtest.Build(logtest.Spec{Base: l.End(), Count: 1, Epoch: epoch, Value: strings.Repeat("v", 40)})
+			if _, err := l.Append(b, persistence.AppendOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	small := crashConfig
+	always := crashConfig
+	always.FlushAlways = true
+	for name, row := range map[string]struct {
+		config persistence.Config
+		loss   faultfs.Loss // of the crash
+		most   int64        // bytes of room that are tried
+		step   func(l persistence.Log) error
+	}{
+		"flush":           {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return l.Flush() }},
+		"append":          {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return errors.Join(put(l, 4, 9), l.Flush()) }},
+		"append and sync": {config: always, loss: faultfs.LoseUnsynced, most: 900, step: func(l persistence.Log) error { return put(l, 5, 9) }},
+		"raise":           {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return l.RaiseLogStart(1) }},
+		"cut, no room":    {config: small, loss: faultfs.LoseNothing, step: func(l persistence.Log) error { _, err := l.Truncate(20); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for left := int64(0); left <= row.most; left += 7 {
+				fsys := faultfs.New()
+				m, l, err := openCrash(t, fsys)
+				require.NoError(t, err)
+				l.SetConfig(row.config)
+				require.NoError(t, put(l, 2, 15))
+				require.NoError(t, put(l, 3, 15))
+				fsys.SpaceLeft = left
+				for range 3 {
+					_ = row.step(l)
+				}
+				start, end := l.LogStart(), l.End()
+				content := logtest.Contents(t, l, 1000)
+				fsys.SpaceLeft = -1
+				if left%2 == 0 {
+					require.NoError(t, row.step(l), "left %d", left)
+					require.NoError(t, put(l, 6, 3))
+					start, end = l.LogStart(), l.End()
+					content = logtest.Contents(t, l, 1000)
+				}
+				if left%3 == 0 {
+					require.NoError(t, m.Close())
+					m, l, err = openCrash(t, fsys)
+				} else {
+					fsys.Crash()
+					_ = m.Close()
+					m, l, err = openCrash(t, fsys.Restart(row.loss, rand.New(rand.NewPCG(1, 1))))
+				}
+				require.NoError(t, err, "left %d", left)
+				require.Equal(t, end, l.End(), "left %d", left)
+				require.LessOrEqual(t, l.LogStart(), start)
+				require.Equal(t, content, logtest.Contents(t, l, 1000), "left %d", left)
+				require.NoError(t, m.Close())
+			}
+		})
+	}
 }

@@ -228,7 +228,7 @@ func (l *segLog) rebuildIndexes(s *segment) error {
 		fresh.addTime()
 	}
 	if err := l.replaceIndexes(s, fresh); err != nil {
-		return l.fail(err)
+		return l.failUnless(err)
 	}
 	return nil
 }

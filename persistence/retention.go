@@ -117,7 +117,7 @@ func (l *segLog) rollLocked() error {
 	snap := l.prod.encode()
 	l.mu.Unlock()
 	if err := writeFileAtomic(l.m.fs, l.snapshotName(end), snap, false); err != nil {
-		return l.fail(storageError("write", l.snapshotName(end), err))
+		return l.failUnless(storageError("write", l.snapshotName(end), err))
 	}
 	return nil
 }

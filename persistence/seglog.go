@@ -36,6 +36,7 @@ type segLog struct {
 	stSaved   int64    // recovery point in the file; fmu
 	stStart   bool     // the log start in the file isn't synced; fmu
 	stBytes   int64    // size of the log at that moment; fmu
+	putOff    bool     // the last flush in the background found no room; fmu
 	sideBytes int64    // size of the active segment at the side point, if that lies inside it; fmu
 	identity  bool     // the files that name the log are synced; fmu
 	createdAs uint64   // number of its creation, see Manager.syncNames
@@ -76,6 +77,14 @@ func (l *segLog) fail(err error) error {
 	}
 	l.mu.Unlock()
 	return err
+}
+
+// failUnless is fail, unless the next flush can make up for err.
+func (l *segLog) failUnless(err error) error {
+	if isUnwritten(err) {
+		return err
+	}
+	return l.fail(err)
 }
 
 // writable returns why the log takes no writes. The caller holds wmu or fmu.

@@ -103,16 +103,22 @@ func readState(fsys FS, dir string) (s logState, ok bool, err error) {
 	return s, ok, nil
 }
 
-// writeState writes the next slot; s.number is the last one used and grows.
+// writeState writes the next slot; s.number is the last one used and grows. A
+// failed write may have spoilt that slot, never the one before: the same slot is
+// written next.
 func writeState(fsys FS, dir string, s *logState, sync bool) error {
 	s.number++
 	name := filepath.Join(dir, stateFile)
 	f, err := fsys.OpenFile(name, true)
 	if err != nil {
-		return storageError("write state", dir, err)
+		s.number--
+		return storageError("write state", dir, &unwrittenError{err})
 	}
-	_, err = f.WriteAt(s.encode(), int64(s.number%2)*stateSlotStep)
-	if err == nil && sync {
+	if _, err = f.WriteAt(s.encode(), int64(s.number%2)*stateSlotStep); err != nil {
+		s.number--
+		return storageError("write state", dir, &unwrittenError{errors.Join(err, f.Close())})
+	}
+	if sync {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

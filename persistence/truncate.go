@@ -76,11 +76,11 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	if err != nil {
 		return Cut{}, err
 	}
-	to := l.End()
+	to, before := l.End(), l.st
 	l.st.cutTo = offset
 	l.st.recoveryPoint = min(l.st.recoveryPoint, p.end)
 	l.st.sidePoint = min(l.st.sidePoint, snap)
-	if err := l.saveState(true); err != nil {
+	if err := l.announce(before); err != nil {
 		return Cut{}, err
 	}
 	removed, copyFirst := l.hideAbove(p)
@@ -104,6 +104,16 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 		return Cut{}, err
 	}
 	return Cut{From: p.end, To: to, Records: p.records, Bytes: p.bytes}, nil
+}
+
+// announce writes down what a cut is going to do. Without room for that nothing
+// happens: the state in memory is the one before again.
+func (l *segLog) announce(before logState) error {
+	err := l.trySaveState(true)
+	if isUnwritten(err) {
+		l.st = before
+	}
+	return err
 }
 
 // findCut finds the first batch whose last offset is at or above offset, and
@@ -411,8 +421,9 @@ func (l *segLog) restartLocked(offset int64) (Cut, error) {
 		return Cut{}, l.fail(err)
 	}
 	cut := Cut{From: offset, To: l.End(), Records: p.records, Bytes: p.bytes}
+	before := l.st
 	l.st.restartAt = offset
-	if err := l.saveState(true); err != nil {
+	if err := l.announce(before); err != nil {
 		return Cut{}, err
 	}
 	fresh := newEmptySegment(l.dir, offset)
@@ -498,16 +509,18 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 	l.updateTotals()
 	l.mu.Unlock()
 	l.stStart = true
-	if err := l.saveState(n > 0); err != nil {
+	if n == 0 {
+		l.m.markDirty(l)
+		return 0, l.trySaveState(false)
+	}
+	if err := l.saveState(true); err != nil {
 		return 0, err
 	}
 	if err := l.removeSegments(gone); err != nil {
 		return 0, l.fail(err)
 	}
-	if n > 0 {
-		if err := l.removeSnapshots(func(off int64) bool { return off < l.segs[0].base }); err != nil {
-			return 0, l.fail(err)
-		}
+	if err := l.removeSnapshots(func(off int64) bool { return off < l.segs[0].base }); err != nil {
+		return 0, l.fail(err)
 	}
 	l.m.markDirty(l)
 	return n, nil
