@@ -65,7 +65,13 @@ func (m mirrors) Describe(_ context.Context, mirror string) ([]broker.MirrorPart
 			LeaderEpoch: messages.NoEpoch, OpenTransactions: -1, State: h.Status().PartitionState,
 		}
 		if r, err := m.replicas.Get(h.TopicPartition); err == nil {
-			row.LeaderEpoch, row.OpenTransactions = r.State().LeaderEpoch, int32(len(r.Log().OpenTransactions()))
+			st := r.State()
+			row.LeaderEpoch, row.OpenTransactions = st.LeaderEpoch, int32(len(r.Log().OpenTransactions()))
+			if row.State.State == messages.StateStopped && st.ReadOnly && h.Status().Desired == messages.DesiredStopped {
+				// Stored, not opened yet. Who sees STOPPED writes at once, and the refusal
+				// isn't one that clients try again (C33).
+				row.State.State = messages.StateStopping
+			}
 		}
 		if src, end, lag, ok := m.Progress(h); ok {
 			row.SourceOffset, row.DestinationOffset, row.Lag = src, end, lag

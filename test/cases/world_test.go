@@ -328,16 +328,28 @@ func (w *world) fetch(topic string, partition int32, offset int64, isolation int
 // bytes is the node's log as served by Fetch, from its start.
 func (w *world) bytes(topic string, partition int32) []byte {
 	w.t.Helper()
+	out, err := w.tryBytes(topic, partition)
+	require.NoError(w.t, err)
+	return out
+}
+
+// tryBytes fails where the log is cut meanwhile.
+func (w *world) tryBytes(topic string, partition int32) ([]byte, error) {
+	w.t.Helper()
 	var out []byte
 	for at, end := w.begin(topic, partition), w.end(topic, partition); at < end; {
 		p := w.fetch(topic, partition, at, 0)
-		require.Zero(w.t, p.ErrorCode, "fetch at %d: %v", at, kerr.ErrorForCode(p.ErrorCode))
+		if p.ErrorCode != 0 {
+			return nil, fmt.Errorf("fetch at %d: %w", at, kerr.ErrorForCode(p.ErrorCode))
+		}
 		hs := headers(w.t, p.RecordBatches)
-		require.NotEmpty(w.t, hs, "nothing at %d of %d", at, end)
+		if len(hs) == 0 {
+			return nil, fmt.Errorf("nothing at %d of %d", at, end)
+		}
 		out = append(out, p.RecordBatches...)
 		at = hs[len(hs)-1].last() + 1
 	}
-	return out
+	return out, nil
 }
 
 // header is what a batch says of itself, read here and not by the product.
@@ -385,7 +397,11 @@ func (w *world) equal(topic string, partition int32) error {
 			return fmt.Errorf("%s-%d: ListOffsets %d gives %d (code %d), want %d", topic, partition, ts, p.Offset, p.ErrorCode, o)
 		}
 	}
-	if got := w.bytes(topic, partition); !bytes.Equal(got, want) {
+	got, err := w.tryBytes(topic, partition)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
 		return fmt.Errorf("%s-%d: %d bytes differ from the source's %d", topic, partition, len(got), len(want))
 	}
 	return nil
@@ -426,7 +442,7 @@ func plain(values ...string) []byte {
 func (w *world) write(topic, value string, offset int64) {
 	w.t.Helper()
 	p := w.produce(topic, plain(value))
-	require.Zero(w.t, p.ErrorCode, "produce to %s: %v %v", topic, kerr.ErrorForCode(p.ErrorCode), p.ErrorMessage)
+	require.Zero(w.t, p.ErrorCode, "produce to %s: %v %v", topic, kerr.ErrorForCode(p.ErrorCode), text(p.ErrorMessage))
 	if offset >= 0 {
 		require.Equal(w.t, offset, p.BaseOffset)
 	}
@@ -496,4 +512,11 @@ func (w *world) config(topic, key string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
