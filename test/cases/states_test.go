@@ -547,3 +547,21 @@ func TestC06StopWithBlackHole(t *testing.T) {
 	})
 	step("shutdown", func() { require.NoError(t, w.node.Stop()) })
 }
+
+// TestD45OutageOverRestart: permanent FAILED during the outage, re-armed by the
+// first good refresh, no truncation.
+func TestD45OutageOverRestart(t *testing.T) {
+	const limit = 3
+	w := owned(t, fmt.Sprintf("mirror.failed.retry.max.attempts=%d", limit), "mirror.failed.retry.initial.backoff.ms=10")
+	topic := w.topic("t", 1, func(tp *stub.Topic) { tp.Partitions[0].Fill(3) })
+	w.mirrored(topic)
+	w.src.Broker(0).Down()
+	w.restart()
+	w.awaitLook(topic, 0, func(p client.DescribedPartition) bool { return p.State == "FAILED" && p.RetryAttempt == limit })
+	w.part(topic, 0, func(p *stub.Partition) { p.Fill(2) })
+	require.NoError(t, w.src.Broker(0).Up())
+	w.awaitEqual(topic)
+	p := w.awaitLook(topic, 0, func(p client.DescribedPartition) bool { return p.State == "MIRRORING" && p.RetryAttempt == 0 })
+	require.Zero(t, p.CutRecords)
+	require.NotContains(t, w.path(topic)[2:], "LOG_TRUNCATION")
+}
