@@ -86,13 +86,13 @@ func (s *Source) mirrors(ctx context.Context, names []string) (Mirrors, error) {
 	if err != nil {
 		return out, err
 	}
-	var unanswered error
+	var unanswered []error
 	knowing, lacking := 0, 0
 	for _, b := range brokers {
 		known, err := s.mirrorsOf(ctx, b, names, out.Mirrors)
 		switch {
 		case IsConnection(err) && ctx.Err() == nil:
-			unanswered = errors.Join(unanswered, err)
+			unanswered = append(unanswered, err)
 		case err != nil:
 			return Mirrors{}, err
 		case known:
@@ -102,9 +102,9 @@ func (s *Source) mirrors(ctx context.Context, names []string) (Mirrors, error) {
 		}
 	}
 	switch {
-	case unanswered != nil && lacking == 0, unanswered != nil && knowing > 0:
-		return Mirrors{}, unanswered
-	case unanswered != nil:
+	case len(unanswered) > 0 && (lacking == 0 || knowing > 0):
+		return Mirrors{}, errors.Join(unanswered...)
+	case len(unanswered) > 0:
 		// A broker that lacks the request speaks for its cluster, whose feature level
 		// can't be up with it there: a broker out of reach holds up only its own
 		// partitions (C46).
