@@ -181,6 +181,7 @@ func (a *controllerActor) done(m controllerDone) {
 			f.outcome.Offset = m.offsets[f.change]
 		}
 		f.to.reply <- f.outcome
+		reached("controller", "answer", "after")
 	}
 	a.flight = nil
 	a.next()
@@ -271,9 +272,13 @@ func (w controllerWorker) append(ctx context.Context, j controllerJob) ([]int64,
 	ctx, cancel := context.WithTimeoutCause(ctx, w.timeout, fmt.Errorf("%w: metadata log not written within %s", messages.ErrTimedOut, w.timeout))
 	defer cancel()
 	if j.claim > 0 && w.claim != nil {
+		reached("controller", "claim", "before")
 		if err := w.claim(ctx, j.claim); err != nil {
 			return nil, fmt.Errorf("claim the metadata log: %w", err)
 		}
+		reached("controller", "claim", "after")
 	}
+	reached("controller", "append", "before")
+	defer reached("controller", "append", "after")
 	return w.store.AppendAll(ctx, j.changes)
 }

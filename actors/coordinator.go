@@ -410,7 +410,9 @@ func (s *coordinator) store(c actor.Context, g stateGroup) {
 	s.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, stateAppendTimeout, messages.ErrTimedOut)
 		defer cancel()
+		reached("coordinator", "append", "before")
 		_, err := s.replica.AppendInternal(ctx, batches)
+		reached("coordinator", "append", "after")
 		root.Send(self, coordinatorStored{attempt: attempt, err: err})
 	})
 }
@@ -452,6 +454,7 @@ func (s *coordinator) finish(err error) {
 		}
 		r.reply <- writeAnswer(r.req, answers[:len(r.writes)])
 		answers = answers[len(r.writes):]
+		reached("coordinator", "answer", "after")
 	}
 }
 

@@ -105,6 +105,8 @@ type partitionJob struct {
 	keep bool // Cancel doesn't end it
 	open uint32
 	run  func(ctx context.Context) fsm.Input
+
+	output fsm.Output // that it performs; nil if none did ask
 }
 
 // Receive handles one message; it never waits.
@@ -193,6 +195,7 @@ func (p *partition) feed(c actor.Context, in fsm.Input) {
 }
 
 func (p *partition) perform(c actor.Context, o fsm.Output) {
+	reachedOutput(o, "before")
 	switch o := o.(type) {
 	case fsm.ReadState:
 		if o.Again {
@@ -219,6 +222,7 @@ func (p *partition) perform(c actor.Context, o fsm.Output) {
 		if p.handle.assigned.Load().desired != messages.DesiredNone {
 			p.worker.replica.SetAdmit(false)
 		}
+		reachedOutput(o, "after")
 	case fsm.Cancel:
 		p.cancelJobs()
 	case fsm.RefreshSource:
@@ -226,7 +230,9 @@ func (p *partition) perform(c actor.Context, o fsm.Output) {
 	case fsm.Moved, fsm.Refused, fsm.Permanent, fsm.Fenced, fsm.Mismatch:
 		p.report(o)
 	default:
-		p.enqueue(c, p.jobFor(c, o))
+		j := p.jobFor(c, o)
+		j.output = o
+		p.enqueue(c, j)
 	}
 }
 
@@ -299,7 +305,9 @@ func (p *partition) nextJob(c actor.Context) {
 	ctx, p.cancelJob = context.WithCancel(p.ctx)
 	root, self, life, number := c.ActorSystem().Root, c.Self(), p.life, p.number
 	p.shared.helpers.Go(func() {
+		reachedOutput(j.output, "begun")
 		done := partitionJobDone{life: life, number: number, in: j.run(ctx)}
+		reachedOutput(j.output, "after")
 		if ctx.Err() == nil {
 			done.opened = j.open
 		}
@@ -316,6 +324,7 @@ func (p *partition) jobDone(c actor.Context, m partitionJobDone) {
 	if m.opened != 0 && m.opened == p.openWork {
 		p.open = true
 		p.admit()
+		reached("partition", "admit", "after")
 	}
 	if m.in != nil {
 		p.feed(c, m.in)

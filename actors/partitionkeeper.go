@@ -251,6 +251,7 @@ func (k *keeper) written(c actor.Context, m keeperWritten) {
 			}
 			continue
 		}
+		reachedOutput(fsm.PersistWrite{Write: s.write}, "after")
 		c.ActorSystem().Root.Send(s.to, partitionInput{life: s.life, in: in})
 	}
 	if len(again) == 0 {
@@ -403,7 +404,9 @@ func (k *keeper) nextBump(c actor.Context) {
 	k.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, keeperBumpTimeout, messages.ErrTimedOut)
 		defer cancel()
+		reached("keeper", "bump", "before")
 		errs, err := k.bumper.Bump(ctx, bumps)
+		reached("keeper", "bump", "after")
 		if err == nil && len(errs) != len(bumps) {
 			err = fmt.Errorf("%w: %d of %d", errNoBumpAnswer, len(errs), len(bumps))
 		}

@@ -47,6 +47,7 @@ type direct struct {
 	log         persistence.Log
 	checkpoints *Checkpoints
 	key         messages.PartitionKey
+	scope       string // of fault points
 	state       JournalState
 	durable     JournalState // what the checkpoint file says
 	failed      error        // a cut that was decided and couldn't be carried out
@@ -55,8 +56,9 @@ type direct struct {
 // openDirect starts from the checkpoint and compares it with the log. The log
 // wins about what it holds: bytes above the checkpoint's end are appends that
 // came after it, a missing tail is what power loss took.
-func openDirect(log persistence.Log, checkpoints *Checkpoints, key messages.PartitionKey, zl *zap.Logger) (*direct, error) {
-	d := &direct{log: log, checkpoints: checkpoints, key: key, state: newJournalState(), durable: newJournalState()}
+func openDirect(o ReplicaOptions) (*direct, error) {
+	log, checkpoints, key, zl := o.Log, o.Checkpoints, o.Key, o.Logger
+	d := &direct{log: log, checkpoints: checkpoints, key: key, scope: pointScope(o.Partition), state: newJournalState(), durable: newJournalState()}
 	cp, ok := checkpoints.Take(key)
 	if !ok {
 		d.settle()
@@ -67,7 +69,9 @@ func openDirect(log persistence.Log, checkpoints *Checkpoints, key messages.Part
 	}
 	d.state, d.durable = cp.State, cp.State
 	if cp.Pending != 0 {
-		cut, err := d.cut(Operation{Kind: cp.Pending, Offset: cp.PendingOffset})
+		again := Operation{Kind: cp.Pending, Offset: cp.PendingOffset}
+		d.reached(again, "repeated")
+		cut, err := d.cut(again)
 		if err != nil {
 			return nil, fmt.Errorf("repeat %s of %s at %d: %w", cp.Pending, key, cp.PendingOffset, err)
 		}
@@ -114,19 +118,21 @@ func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
 	}
 	var done Applied
 	var err error
+	d.reached(op, "before")
 	switch op.Kind {
 	case OpAppend:
 		done.Append, err = d.log.Append(op.Batches, persistence.AppendOptions{})
 	case OpRaiseLogStart:
-		err = d.raise(next)
+		err = d.raise(next, op)
 	case OpTruncate, OpRestartAt:
 		done.Cut, err = d.applyCut(next, op)
 	case OpClaim, OpMode, OpBaseline: // change no bytes
-		err = d.enter(next)
+		err = d.enter(next, op)
 	}
 	if err != nil {
 		return Applied{State: d.state}, err
 	}
+	d.reached(op, "after")
 	d.state = next
 	d.settle()
 	done.State = d.state
@@ -134,13 +140,14 @@ func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
 }
 
 // raise moves the log start and makes that durable: DeleteRecords promises it.
-func (d *direct) raise(next JournalState) error {
+func (d *direct) raise(next JournalState, op Operation) error {
 	if next.LogStart <= d.log.LogStart() {
 		return nil
 	}
 	if err := d.log.RaiseLogStart(next.LogStart); err != nil {
 		return err
 	}
+	d.reached(op, "written")
 	return d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next})
 }
 
@@ -153,8 +160,10 @@ func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, err
 	if err != nil {
 		return persistence.Cut{}, err
 	}
+	d.reached(op, "checkpointed")
 	cut, err := d.cut(op)
 	if err == nil {
+		d.reached(op, "cut")
 		after := next
 		after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
 		if err = d.checkpoints.Put(true, Checkpoint{Key: d.key, State: after}); err == nil {
@@ -177,7 +186,7 @@ func (d *direct) cut(op Operation) (persistence.Cut, error) {
 
 // enter makes a claim, mode or baseline durable if it says anything new. Bytes
 // below a seal are synced first: what was sealed is what a stop promises.
-func (d *direct) enter(next JournalState) error {
+func (d *direct) enter(next JournalState, op Operation) error {
 	same := next.Epoch == d.durable.Epoch && next.Node == d.durable.Node &&
 		next.Mode == d.durable.Mode && next.ModeOffset == d.durable.ModeOffset
 	if same {
@@ -187,10 +196,12 @@ func (d *direct) enter(next JournalState) error {
 		if err := d.log.Flush(); err != nil {
 			return fmt.Errorf("flush before the seal: %w", err)
 		}
+		d.reached(op, "flushed")
 	}
 	if err := d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next}); err != nil {
 		return err
 	}
+	d.reached(op, "checkpointed")
 	d.durable = next
 	return nil
 }

@@ -81,7 +81,7 @@ type ReplicaOptions struct {
 // crash interrupted is finished here. Nothing can be appended before Claim.
 // [Replicas] does this for topics; the metadata log's owner does it itself.
 func OpenReplica(o ReplicaOptions) (*Replica, error) {
-	j, err := openDirect(o.Log, o.Checkpoints, o.Key, o.Logger)
+	j, err := openDirect(o)
 	if err != nil {
 		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
 	}

@@ -210,10 +210,12 @@ func (rs *Replicas) open(ctx context.Context, k *task) (*Replica, error) {
 	if err := rs.settleDisk(ctx, info); err != nil {
 		return nil, err
 	}
+	reachedReplica(info.TopicPartition, "open", "before")
 	log, err := openOrCreate(ctx, rs.opts.Logs, info, k.settings.log)
 	if err != nil {
 		return nil, err
 	}
+	reachedReplica(info.TopicPartition, "open", "after")
 	r, err := OpenReplica(ReplicaOptions{
 		Key: info.Key, Partition: info.TopicPartition, Node: rs.opts.Node,
 		Log: log, Checkpoints: rs.opts.Checkpoints, Admit: k.topic.Desired == messages.DesiredNone, Logger: rs.log,
@@ -294,7 +296,9 @@ func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[
 		if g.r != nil {
 			g.r.retire()
 		}
+		reachedReplica(g.tp, "delete", "before")
 		err := rs.opts.Logs.Delete(ctx, g.tp)
+		reachedReplica(g.tp, "delete", "deleted")
 		if errors.Is(err, persistence.ErrNotFound) {
 			err = nil
 		}
@@ -302,6 +306,7 @@ func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[
 		if err = errors.Join(err, rs.opts.Checkpoints.Delete(g.key)); err != nil {
 			rs.log.Error("delete replica", zap.Stringer("replica", g.tp), zap.Error(err))
 		}
+		reachedReplica(g.tp, "delete", "after")
 	})
 }
 

@@ -1,8 +1,11 @@
-// Package invariant reports a broken invariant: something that the code around
-// it has made impossible. Its one function is [Violated], which panics in
-// builds with -race or -tags invariants and returns an error elsewhere, so that
-// tests stop at once and a production node fails one partition at most. The
-// package owns no state.
+// Package invariant holds what tests and production builds see differently.
+//
+// [Violated] reports a broken invariant, something that the code around it has
+// made impossible: it panics in builds with -race or -tags invariants and returns
+// an error elsewhere, so that tests stop at once and a production node fails one
+// partition at most. [Reached] names a point between two effects, where a build
+// with -tags faultpoints can be told by its environment to end as kill -9 would.
+// In all other builds it is nothing, and the package owns no state.
 package invariant
 
 import "fmt"

@@ -34,6 +34,8 @@ const (
 type NodeOptions struct {
 	Properties map[string]string // added to the file, and stronger than the harness' own
 	Dir        string            // existing folder for settings, data and log; default a temporary one
+	Program    string            // path of the server; default the one that Program builds
+	Env        []string          // KEY=VALUE for the first process, see Node.SetEnv
 }
 
 // Node is one `kagami server` process and its folder. Its methods may be called
@@ -41,6 +43,8 @@ type NodeOptions struct {
 type Node struct {
 	dir         string
 	port, admin int
+	program     string
+	env         []string
 	process     *proc.Process
 }
 
@@ -74,7 +78,7 @@ func NewNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{dir: opts.Dir, port: ports[0], admin: ports[1]}
+	n := &Node{dir: opts.Dir, port: ports[0], admin: ports[1], program: opts.Program, env: opts.Env}
 	all := map[string]string{
 		"node.id":                                "1",
 		"listeners":                              "PLAINTEXT://" + proc.Addr(n.port),
@@ -114,12 +118,16 @@ func (n *Node) Process() *proc.Process { return n.process }
 
 // Start starts a stopped or killed node on the same data and waits until it answers.
 func (n *Node) Start(ctx context.Context) error {
-	path, err := Program("kagami")
-	if err != nil {
-		return err
+	path := n.program
+	if path == "" {
+		var err error
+		if path, err = Program("kagami"); err != nil {
+			return err
+		}
 	}
+	var err error
 	n.process, err = proc.Start(proc.Spec{
-		Name: "kagami", Path: path, Args: []string{"server", "--config", n.file()},
+		Name: "kagami", Path: path, Args: []string{"server", "--config", n.file()}, Env: n.env,
 		Log: filepath.Join(n.dir, "kagami.log"),
 	})
 	if err != nil {
@@ -127,6 +135,10 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	return n.Ready(ctx)
 }
+
+// SetEnv sets the environment of the processes that Start starts from now on,
+// KEY=VALUE added to the test's own.
+func (n *Node) SetEnv(env ...string) { n.env = env }
 
 // Ready waits until the node is alive and serves Kafka clients.
 func (n *Node) Ready(ctx context.Context) error {

@@ -1,0 +1,38 @@
+//go:build faultpoints
+
+package invariant
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestPointTable(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "list")
+	for _, row := range []struct {
+		name, point string
+		want        []bool // reaching a, b, a, a
+	}{
+		{"none", "", []bool{false, false, false, false}},
+		{"first", "a", []bool{true, false, false, false}},
+		{"second", "a:2", []bool{false, false, true, false}},
+		{"never", "c", []bool{false, false, false, false}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			table := newPointTable(row.point, list)
+			for i, name := range []string{"a", "b", "a", "a"} {
+				if got := table.note(name); got != row.want[i] {
+					t.Errorf("step %d: %v, want %v", i, got, row.want[i])
+				}
+			}
+		})
+	}
+	b, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "a:1\nb:1\na:2\na:3\n"; string(b) != want+want+want+want {
+		t.Errorf("listed %q", b)
+	}
+}
