@@ -263,7 +263,7 @@ func (w *world) judgeUsage(c *cluster) {
 			return u, err
 		}
 		u.files = len(files)
-		list, err := c.side.Admin.ListTopics(ctx)
+		list, err := c.side.Admin.ListTopicsWithInternal(ctx)
 		for _, d := range list {
 			u.partitions += len(d.Partitions)
 		}

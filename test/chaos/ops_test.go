@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -149,6 +150,9 @@ func (w *world) stopOne() {
 	}
 }
 
+// intruders makes their values differ.
+var intruders atomic.Int64
+
 // produceOnce writes one record by hand, without retries.
 func (w *world) produceOnce(c *cluster, name string, acks int16) error {
 	o := append(patient(c.node.Bootstrap()), kgo.RecordRetries(0), kgo.UnknownTopicRetries(0), kgo.DisableIdempotentWrite())
@@ -165,7 +169,7 @@ func (w *world) produceOnce(c *cluster, name string, acks int16) error {
 	defer cl.Close()
 	ctx, cancel := w.short()
 	defer cancel()
-	return cl.ProduceSync(ctx, &kgo.Record{Topic: name, Value: fmt.Appendf(nil, "intruder %d", acks)}).FirstErr()
+	return cl.ProduceSync(ctx, &kgo.Record{Topic: name, Value: fmt.Appendf(nil, "intruder %d %d", acks, intruders.Add(1))}).FirstErr()
 }
 
 // requestAndKill kills the destination in the middle of a request.

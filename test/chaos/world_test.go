@@ -61,9 +61,13 @@ type cluster struct {
 // in by the proxy, whatever the metadata tells them.
 func startCluster(t *testing.T, name string, props map[string]string) *cluster {
 	t.Helper()
+	return startClusterIn(t, name, t.TempDir(), props)
+}
+
+func startClusterIn(t *testing.T, name, dir string, props map[string]string) *cluster {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	dir := t.TempDir()
 	all := map[string]string{
 		"kagami.pprof.enable":                "true",
 		"mirror.failed.retry.max.backoff.ms": "2000",
@@ -77,7 +81,8 @@ func startCluster(t *testing.T, name string, props map[string]string) *cluster {
 	c := &cluster{name: name, node: n, up: true}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("--- %s:\n%s", name, n.Process().Tail(80))
+			t.Logf("--- %s:\n%s", name, quiet(n.Process().Tail(400), 60))
+			c.stacks()
 			keep(t, filepath.Join(dir, "kagami.log"), name)
 		}
 		_ = n.Close()
@@ -104,6 +109,26 @@ func startCluster(t *testing.T, name string, props map[string]string) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(c.adm.Close)
 	return c
+}
+
+// stacks makes a running node write its goroutines to its log, which ends it.
+func (c *cluster) stacks() {
+	p := c.node.Process()
+	if os.Getenv("KAGAMI_CHAOS_KEEP") == "" || !p.Running() {
+		return
+	}
+	_ = p.Signal(syscall.SIGCONT)
+	_ = p.Signal(syscall.SIGQUIT)
+	select {
+	case <-p.Done():
+	case <-time.After(10 * time.Second):
+	}
+}
+
+// quiet is the last lines of a log without what every start says fifty times.
+func quiet(text string, most int) string {
+	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.Contains(l, "coordinator is ready") })
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
 // keep copies a log to the folder of KAGAMI_CHAOS_KEEP, for a look at it.
@@ -137,6 +162,16 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
+	w := newBareWorld(t, seed)
+	for i, name := range []string{"A", "B"} {
+		w.nodes[i] = startCluster(t, name, nil)
+	}
+	return w
+}
+
+// newBareWorld is a world without nodes.
+func newBareWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
 	w := &world{
 		t: t, ctx: t.Context(), rng: rand.New(rand.NewPCG(seed, 1)), topics: map[string]*topic{},
 		begun: time.Now(), usage: map[int]usage{},
@@ -146,9 +181,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 			t.Logf("what was done:\n%s", strings.Join(w.trace, "\n"))
 		}
 	})
-	for i, name := range []string{"A", "B"} {
-		w.nodes[i] = startCluster(t, name, nil)
-	}
 	t.Cleanup(func() {
 		for _, tp := range w.topics {
 			tp.abandon()
@@ -179,13 +211,18 @@ func (w *world) poll(within time.Duration, what string, f func(ctx context.Conte
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, within)
 	defer cancel()
+	var last error // of a try that had its time
 	if err := kafka.Poll(ctx, func() error {
 		one, cancel := context.WithTimeout(ctx, opWithin)
 		defer cancel()
-		return f(one)
+		err := f(one)
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		return err
 	}); err != nil {
-		w.note("FAILED: %s: %v", what, err)
-		w.t.Fatalf("%s, within %s: %v", what, within, err)
+		w.note("FAILED: %s: %v", what, last)
+		w.t.Fatalf("%s, within %s: %v", what, within, last)
 	}
 }
 
