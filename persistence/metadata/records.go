@@ -249,7 +249,10 @@ func ReadChange(b []byte) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	var c Change
+	return changeOf(raw)
+}
+
+func changeOf(raw []rawRecord) (c Change, err error) {
 	if c.Records, err = decodeRecords(raw); err != nil || len(raw) == 0 {
 		return Change{}, err
 	}

@@ -78,15 +78,7 @@ func (t *mirrorsTool) describeTable(rows []partitionRow) {
 		}
 		return
 	}
-	columns := []column{
-		{title: "MIRROR", width: 30},
-		{title: "TOPIC", width: 40},
-		{title: "PARTITION", width: 10},
-		{title: "SOURCE-OFFSET", width: 15},
-		{title: "DESTINATION-OFFSET", width: 18},
-		{title: "LAG", width: 8},
-		{title: "STATE", width: 12, whole: true},
-	}
+	columns := describeColumns()
 	if *t.failed {
 		columns = append(columns, column{title: "RETRY", width: 8}, column{title: "ERROR", whole: true})
 	}
@@ -97,6 +89,18 @@ func (t *mirrorsTool) describeTable(rows []partitionRow) {
 			number(r.DestinationOffset), number(r.Lag), r.State, number(r.RetryAttempt), oneLine(r.ErrorText),
 		}
 		printRow(t.Out, columns, values[:len(columns)]...)
+	}
+}
+
+func describeColumns() []column {
+	return []column{
+		{title: "MIRROR", width: 30},
+		{title: "TOPIC", width: 40},
+		{title: "PARTITION", width: 10},
+		{title: "SOURCE-OFFSET", width: 15},
+		{title: "DESTINATION-OFFSET", width: 18},
+		{title: "LAG", width: 8},
+		{title: "STATE", width: 12, whole: true},
 	}
 }
 
