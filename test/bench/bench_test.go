@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,20 +21,17 @@ import (
 )
 
 const (
-	fetchOnly   = "fetch only"
-	kagami      = "Kagami"
-	mirrorMaker = "MirrorMaker 2"
-
 	recordBytes = 1024
 
 	// childTopic makes the test binary a process that only fetches, so that its
 	// processor time can be told from the test's own.
 	childTopic, childBootstrap = "KAGAMI_BENCH_FETCH_TOPIC", "KAGAMI_BENCH_FETCH_BOOTSTRAP"
+	childDir                   = "KAGAMI_BENCH_FETCH_DIR"
 )
 
 func TestMain(m *testing.M) {
 	if topic := os.Getenv(childTopic); topic != "" {
-		n, err := FetchAll(context.Background(), os.Getenv(childBootstrap), topic)
+		n, err := FetchAll(context.Background(), os.Getenv(childBootstrap), topic, os.Getenv(childDir))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -130,6 +129,7 @@ func (b *bench) throughput(sizes []int, megabytes int) {
 		require.NoError(b.t, err)
 		b.fill(topic, megabytes)
 		bytes := b.fetchOnly(topic, n)
+		b.fetchAndWrite(topic, n)
 		if who == "" || strings.Contains(who, kagami) {
 			b.kagami(topic, n, bytes)
 		}
@@ -152,22 +152,53 @@ func (b *bench) fill(topic string, megabytes int) {
 // fetchOnly measures twice: the first run warms the page cache and is dropped.
 func (b *bench) fetchOnly(topic string, partitions int) int64 {
 	b.t.Helper()
-	var run Run
-	for range 2 {
-		start := time.Now()
-		p, err := proc.Start(proc.Spec{Name: "fetch", Path: os.Args[0], Log: b.t.TempDir() + "/fetch.log",
-			Env: []string{childTopic + "=" + topic, childBootstrap + "=" + b.source.Bootstrap()}})
-		require.NoError(b.t, err)
-		<-p.Done()
-		require.NoError(b.t, p.Err(), p.Log())
-		run = Run{Who: fetchOnly, Partitions: partitions, Time: time.Since(start)}
-		run.Bytes, err = strconv.ParseInt(strings.TrimSpace(p.Log()), 10, 64)
-		require.NoError(b.t, err)
-		run.CPU, err = p.CPU()
-		require.NoError(b.t, err)
-	}
+	b.fetch(topic, partitions, fetchOnly, "")
+	run := b.fetch(topic, partitions, fetchOnly, "")
 	b.add(run)
 	return run.Bytes
+}
+
+// fetchAndWrite is what the machine has to give for a copy without any checks,
+// indexes or syncs: new pages for files cost far more than the fetch on some.
+func (b *bench) fetchAndWrite(topic string, partitions int) {
+	b.t.Helper()
+	dir, err := os.MkdirTemp("", "kagami-bench-")
+	require.NoError(b.t, err)
+	defer func() { require.NoError(b.t, os.RemoveAll(dir)) }()
+	b.add(b.fetch(topic, partitions, fetchAndWrite, dir))
+}
+
+// warm has the machine hand out memory before the run and not during it: on a
+// virtual machine a page that nobody used of late costs the host more than
+// everything else that is done to its bytes. What was written last is what the
+// next files get.
+func (b *bench) warm(bytes int64) {
+	b.t.Helper()
+	f, err := os.CreateTemp("", "kagami-bench-")
+	require.NoError(b.t, err)
+	defer func() { require.NoError(b.t, os.Remove(f.Name())) }()
+	defer f.Close()
+	piece := make([]byte, 1<<20)
+	for n := int64(0); n < bytes+bytes/4; n += int64(len(piece)) {
+		_, err := f.Write(piece)
+		require.NoError(b.t, err)
+	}
+}
+
+func (b *bench) fetch(topic string, partitions int, who, dir string) Run {
+	b.t.Helper()
+	start := time.Now()
+	p, err := proc.Start(proc.Spec{Name: "fetch", Path: os.Args[0], Log: b.t.TempDir() + "/fetch.log",
+		Env: []string{childTopic + "=" + topic, childBootstrap + "=" + b.source.Bootstrap(), childDir + "=" + dir}})
+	require.NoError(b.t, err)
+	<-p.Done()
+	require.NoError(b.t, p.Err(), p.Log())
+	run := Run{Who: who, Partitions: partitions, Time: time.Since(start)}
+	run.Bytes, err = strconv.ParseInt(strings.TrimSpace(p.Log()), 10, 64)
+	require.NoError(b.t, err)
+	run.CPU, err = p.CPU()
+	require.NoError(b.t, err)
+	return run
 }
 
 func (b *bench) add(run Run) {
@@ -177,8 +208,9 @@ func (b *bench) add(run Run) {
 
 func (b *bench) kagami(topic string, partitions int, bytes int64) {
 	b.t.Helper()
-	node := e2e.StartNode(b.t, e2e.NodeOptions{})
+	node := e2e.StartNode(b.t, e2e.NodeOptions{Properties: map[string]string{"kagami.pprof.enable": strconv.FormatBool(os.Getenv("KAGAMI_BENCH_PROFILE") != "")}})
 	defer func() { require.NoError(b.t, node.Kill9()) }()
+	defer b.profile(node, fmt.Sprintf("kagami-%d", partitions))()
 	side, err := node.Side()
 	require.NoError(b.t, err)
 	defer side.Close()
@@ -198,6 +230,26 @@ func (b *bench) kagami(topic string, partitions int, bytes int64) {
 		run.Note += fmt.Sprintf("; peak %d MiB", peak>>20)
 	}
 	b.add(run)
+}
+
+// profile writes a CPU profile of the node's first seconds into the folder
+// KAGAMI_BENCH_PROFILE, if that is set. The result waits for them.
+func (b *bench) profile(node *e2e.Node, name string) (wait func()) {
+	dir := os.Getenv("KAGAMI_BENCH_PROFILE")
+	if dir == "" {
+		return func() {}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		body, err := node.Get(b.ctx, "/debug/pprof/profile?seconds=4")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name+".cpu"), body, 0o644)
+		}
+		if err != nil {
+			b.t.Errorf("profile %s: %v", name, err)
+		}
+	})
+	return all.Wait
 }
 
 func (b *bench) createMirror(node *e2e.Node) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,8 +23,9 @@ const (
 
 // FetchAll reads a topic on one broker from start to end by raw Fetch requests,
 // one at a time, and does nothing with the answers but find where the next batch
-// begins. It returns the bytes of whole batches.
-func FetchAll(ctx context.Context, bootstrap, topic string) (int64, error) {
+// begins and, if dir isn't empty, write the bytes into one file per partition
+// there. It returns the bytes of whole batches.
+func FetchAll(ctx context.Context, bootstrap, topic, dir string) (int64, error) {
 	side, err := e2e.NewSide("A", bootstrap)
 	if err != nil {
 		return 0, err
@@ -46,6 +50,8 @@ func FetchAll(ctx context.Context, bootstrap, topic string) (int64, error) {
 			next[p] = e.Start
 		}
 	}
+	out := files{dir: dir, open: map[int32]*os.File{}}
+	defer out.close()
 	var total int64
 	for len(next) > 0 {
 		req := kmsg.NewPtrFetchRequest()
@@ -68,6 +74,9 @@ func FetchAll(ctx context.Context, bootstrap, topic string) (int64, error) {
 					return total, fmt.Errorf("fetch %s-%d: %w", topic, p.Partition, err)
 				}
 				n, last := walk(p.RecordBatches)
+				if err := out.append(p.Partition, p.RecordBatches[:n]); err != nil {
+					return total, err
+				}
 				total += n
 				if n > 0 {
 					next[p.Partition] = last + 1
@@ -79,6 +88,36 @@ func FetchAll(ctx context.Context, bootstrap, topic string) (int64, error) {
 		}
 	}
 	return total, nil
+}
+
+// files takes the bytes of each partition; none if dir is empty.
+type files struct {
+	dir  string
+	open map[int32]*os.File
+}
+
+func (w files) append(partition int32, b []byte) error {
+	if w.dir == "" || len(b) == 0 {
+		return nil
+	}
+	f := w.open[partition]
+	if f == nil {
+		var err error
+		if f, err = os.Create(filepath.Join(w.dir, strconv.Itoa(int(partition)))); err != nil {
+			return fmt.Errorf("keep what was fetched: %w", err)
+		}
+		w.open[partition] = f
+	}
+	if _, err := f.Write(b); err != nil {
+		return fmt.Errorf("keep what was fetched: %w", err)
+	}
+	return nil
+}
+
+func (w files) close() {
+	for _, f := range w.open {
+		_ = f.Close() // nobody reads them
+	}
 }
 
 // walk returns the bytes of the whole batches and the last offset in them.

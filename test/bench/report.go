@@ -10,6 +10,14 @@ import (
 	"time"
 )
 
+// Who a Run is of.
+const (
+	fetchOnly     = "fetch only"
+	fetchAndWrite = "fetch and write"
+	kagami        = "Kagami"
+	mirrorMaker   = "MirrorMaker 2"
+)
+
 // Run is one copy of one topic.
 type Run struct {
 	Who        string // fetch only, Kagami, MirrorMaker 2
@@ -43,11 +51,11 @@ type Report struct {
 func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "\nMachine: %d cores, %s memory, %s %s/%s, Java %s. 1 KiB records, no compression, one broker as the source, everything on the same machine.\n\n",
 		runtime.NumCPU(), memory(), runtime.Version(), runtime.GOOS, runtime.GOARCH, javaVersion())
-	fmt.Fprintln(w, "| partitions | who | MB/s | to fetch only | to MirrorMaker 2 | CPU s/GB | note |")
-	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- |")
+	fmt.Fprintln(w, "| partitions | who | MB/s | to fetch only | to fetch and write | to MirrorMaker 2 | CPU s/GB | note |")
+	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, run := range r.Runs {
-		fmt.Fprintf(w, "| %d | %s | %.0f | %s | %s | %.1f | %s |\n", run.Partitions, run.Who, run.MBps(),
-			r.ratio(run, fetchOnly), r.ratio(run, mirrorMaker), run.CPUPerGB(), run.Note)
+		fmt.Fprintf(w, "| %d | %s | %.0f | %s | %s | %s | %.1f | %s |\n", run.Partitions, run.Who, run.MBps(),
+			r.ratio(run, fetchOnly), r.ratio(run, fetchAndWrite), r.ratio(run, mirrorMaker), run.CPUPerGB(), run.Note)
 	}
 	if len(r.Idle) == 0 {
 		return
