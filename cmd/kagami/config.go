@@ -83,7 +83,11 @@ func parseSettings(static map[string]string) (settings, error) {
 		flushInterval:     max(time.Millisecond, time.Duration(v.Int64("log.flush.interval.ms"))*time.Millisecond),
 		retentionInterval: time.Duration(v.Int64("log.retention.check.interval.ms")) * time.Millisecond,
 	}
+	refused := fmt.Sprint(err)
 	fault := func(key, why string) {
+		if strings.Contains(refused, ": "+key+": ") {
+			return // it has been said
+		}
 		errs = append(errs, fmt.Errorf("%w: %s=%s: %s", errConfigValue, key, v.String(key), why))
 	}
 	dirs := v.String("log.dirs")

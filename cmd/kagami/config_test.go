@@ -38,7 +38,7 @@ func TestSettings(t *testing.T) {
 		{name: "advertised but not there", set: []string{"advertised.listeners=X://h:1"}, faults: []string{"there is no listener X"}},
 		{name: "twice", set: []string{"listeners=PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2"}, faults: []string{"stands there twice"}},
 		{name: "TLS isn't there yet: refused, not ignored", set: []string{"listeners=SSL://127.0.0.1:9094"}, faults: []string{"SSL", "isn't supported yet"}},
-		{name: "no port", set: []string{"listeners=PLAINTEXT://127.0.0.1"}, faults: []string{"is not NAME://host:port"}},
+		{name: "no port", set: []string{"listeners=PLAINTEXT://127.0.0.1"}, faults: []string{"PLAINTEXT://127.0.0.1", "NAME://host:port"}},
 		{name: "port too high", set: []string{"listeners=PLAINTEXT://127.0.0.1:99999"}, faults: []string{"99999"}},
 		{name: "no listener", set: []string{"listeners="}, faults: []string{"listeners"}},
 		{name: "two folders", set: []string{"log.dirs=/a,/b"}, faults: []string{"exactly one folder"}},

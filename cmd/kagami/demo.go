@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,13 +37,16 @@ type demo struct {
 // clusters hold the same batches at the end.
 func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
+	const line = "demo [options]"
 	source := fs.String("source-bootstrap", "", "use this Kafka cluster as the source (first half only) instead of a node of our own")
 	seconds := fs.Duration("phase", 6*time.Second, "how long each load phase takes")
 	rate := fs.Int("rate", 8000, "records of 1 KiB per second")
 	keep := fs.Bool("keep", false, "keep the demo's folder")
-	if err := parse(fs, args); err != nil {
+	if err := parse(fs, line, 0, args, stdout, stderr); err != nil {
 		return err
+	}
+	if *rate < 1 || *seconds <= 0 {
+		return usageFault(fs, line, stderr, "--rate and --phase must be above 0")
 	}
 	dir, err := os.MkdirTemp("", "kagami-demo-")
 	if err != nil {
@@ -191,10 +196,19 @@ func (d *demo) progress(ctx context.Context, long time.Duration) error {
 			states[p.State]++
 		}
 		now := time.Now()
-		d.say("   source %8d  destination %8d  lag %6d  %6.1f MB/s  %v", src, dst, lag,
-			float64((dst-last)*demoRecordBytes)/1e6/now.Sub(lastAt).Seconds(), states)
+		d.say("   source %8d  destination %8d  lag %6d  %6.1f MB/s  %s", src, dst, lag,
+			float64((dst-last)*demoRecordBytes)/1e6/now.Sub(lastAt).Seconds(), stateCounts(states))
 		last, lastAt = dst, now
 	}
+}
+
+// stateCounts is "4 MIRRORING", the states in order of name.
+func stateCounts(states map[string]int) string {
+	var out []string
+	for _, s := range slices.Sorted(maps.Keys(states)) {
+		out = append(out, fmt.Sprintf("%d %s", states[s], s))
+	}
+	return strings.Join(out, ", ")
 }
 
 // failover stops the mirror on B and writes there.
@@ -359,7 +373,7 @@ func stopAndWait(ctx context.Context, c *demoCluster, topics []string) error {
 		for _, p := range desc.Mirrors[demoMirror].Partitions {
 			states[p.State]++
 		}
-		return len(states) == 1 && states[messages.StateStopped.String()] > 0, fmt.Sprintf("states %v", states), nil
+		return len(states) == 1 && states[messages.StateStopped.String()] > 0, "states " + stateCounts(states), nil
 	})
 }
 

@@ -34,15 +34,30 @@ const (
 	exitNoVerdict = 2 // of verify
 )
 
-// parse reads options: errHelp or errUsage when there is nothing left to do.
-func parse(fs *pflag.FlagSet, args []string) error {
-	switch err := fs.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
+// parse reads the options of a subcommand that takes at most words arguments
+// beside them: errHelp or errUsage when there is nothing left to do. line is the
+// usage behind "kagami".
+func parse(fs *pflag.FlagSet, line string, words int, args []string, stdout, stderr io.Writer) error {
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	err := fs.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		sayf(stdout, "usage: kagami %s\n%s", line, fs.FlagUsages())
 		return errHelp
-	case err != nil:
-		return errUsage
+	}
+	if err == nil && fs.NArg() > words {
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(words))
+	}
+	if err != nil {
+		return usageFault(fs, line, stderr, err.Error())
 	}
 	return nil
+}
+
+// usageFault says what is wrong with the command line, then how it looks.
+func usageFault(fs *pflag.FlagSet, line string, stderr io.Writer, why string) error {
+	sayf(stderr, "kagami %s: %s\nusage: kagami %s\n%s", fs.Name(), why, line, fs.FlagUsages())
+	return errUsage
 }
 
 // command is one subcommand.
@@ -58,11 +73,16 @@ func commands() []command {
 		{"demo", "mirror, lag, failover and failback on this machine", runDemo},
 		{"query", "ask a running node: kagami query partitions|mirrors|actors", runQuery},
 		{"verify", "compare a mirror's topics with their source", runVerify},
-		{"version", "print the version", func(_ context.Context, _ []string, stdout, _ io.Writer) error {
-			_, err := fmt.Fprintln(stdout, "kagami", version())
-			return err
-		}},
+		{"version", "print the version", runVersion},
 	}
+}
+
+func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	if err := parse(pflag.NewFlagSet("version", pflag.ContinueOnError), "version", 0, args, stdout, stderr); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(stdout, "kagami", version())
+	return err
 }
 
 func version() string {

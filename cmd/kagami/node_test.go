@@ -304,7 +304,7 @@ func TestQuery(t *testing.T) {
 		want []string // in the output
 		not  []string
 	}{
-		{name: "partitions", args: []string{"partitions", "--admin", admin}, want: []string{"MIRROR", "SOURCEOFFSET", "MIRRORING", "t", "c"}},
+		{name: "partitions", args: []string{"partitions", "--admin", admin}, want: []string{"MIRROR", "SOURCE-OFFSET", "MIRRORING", "t", "c"}},
 		{name: "of a topic", args: []string{"partitions", "--admin", admin, "--topic", "c"}, want: []string{"c"}, not: []string{"t      "}},
 		{name: "mirrors", args: []string{"mirrors", "--admin", admin}, want: []string{p.src.clusterID, p.src.kafka()}},
 		{name: "actors", args: []string{"actors", "--admin", admin}, want: []string{"controller", "mirror/m", "fetcher/m/", "partition/"}},
@@ -359,12 +359,13 @@ func TestVerify(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no such mirror", []string{"--mirror", "x"}, "has no topics that match"},
+		{"no such mirror", []string{"--mirror", "x"}, `unknown cluster mirror: "x"`},
 		{"no topic matches", []string{"--topics", "nothing"}, "has no topics that match"},
 		{"bad pattern", []string{"--topics", "("}, "("},
-		{"nobody there", []string{"--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"}, "list topics"},
+		{"nobody there", []string{"--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"}, "destination 127.0.0.1:1"},
 		{"no source settings", []string{"--source-config", "/nowhere"}, "/nowhere"},
-		{"unknown option", []string{"--x"}, ""},
+		{"unknown option", []string{"--x"}, "unknown flag: --x"},
+		{"argument", []string{"m"}, `unexpected argument "m"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, out, errs := verify(tc.args...)

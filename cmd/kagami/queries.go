@@ -142,9 +142,12 @@ func (r row) fill(s *pb.PartitionState, err error) {
 }
 
 func (q queries) mirrors(ctx context.Context, args url.Values) (any, error) {
-	rows := []row{}
-	for _, m := range q.n.store.Image().Mirrors() {
-		if want := args.Get("mirror"); want != "" && want != m.Name {
+	rows, image, want := []row{}, q.n.store.Image(), args.Get("mirror")
+	if want != "" && image.Mirror(want) == nil {
+		return nil, fmt.Errorf("%w: %s", messages.ErrUnknownMirror, want)
+	}
+	for _, m := range image.Mirrors() {
+		if want != "" && want != m.Name {
 			continue
 		}
 		r := row{"mirror": m.Name, "bootstrap": m.Configs[configs.BootstrapServers]}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -27,22 +28,18 @@ var queryColumns = map[string][]string{
 // runQuery asks a node's admin port and prints a table or JSON.
 func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
+	const line = "query partitions|mirrors|actors [options]"
 	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster")
 	mirror := fs.String("mirror", "", "only this mirror")
 	topic := fs.String("topic", "", "only this topic")
 	prefix := fs.String("prefix", "", "only actors whose name begins so, e.g. partition/")
 	asJSON := fs.Bool("json", false, "print the answer as JSON")
 	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
-	fs.Usage = func() {
-		sayf(stderr, "usage: kagami query partitions|mirrors|actors [options]\n%s", fs.FlagUsages())
-	}
-	if err := parse(fs, args); err != nil {
+	if err := parse(fs, line, 1, args, stdout, stderr); err != nil {
 		return err
 	}
-	if fs.NArg() != 1 || queryColumns[fs.Arg(0)] == nil {
-		fs.Usage()
-		return errUsage
+	if queryColumns[fs.Arg(0)] == nil {
+		return usageFault(fs, line, stderr, fmt.Sprintf("want partitions, mirrors or actors, not %q", fs.Arg(0)))
 	}
 	what := fs.Arg(0)
 	params := url.Values{}
@@ -95,7 +92,7 @@ func printRows(w io.Writer, columns []string, body []byte) error {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	sayf(tw, "%s\n", strings.ToUpper(strings.Join(columns, "\t")))
+	sayf(tw, "%s\n", title(strings.Join(columns, "\t")))
 	for _, row := range rows {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
@@ -125,6 +122,13 @@ func unreachable(w io.Writer, rows []map[string]any) error {
 	_, err := fmt.Fprintf(w, "warning: no answer from node %s\n", strings.Join(nodes, ", "))
 	return err
 }
+
+// title turns sourceOffset into SOURCE-OFFSET.
+func title(field string) string {
+	return strings.ToUpper(capital.ReplaceAllString(field, "$1-$2"))
+}
+
+var capital = regexp.MustCompile("([a-z])([A-Z])")
 
 func cell(v any) string {
 	switch v := v.(type) {

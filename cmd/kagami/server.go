@@ -5,24 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"kagami/persistence"
 )
 
 // runServer runs a node until ctx ends.
 func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("server", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
-	file := fs.String("config", "", "property file; without one the defaults hold")
+	file := fs.String("config", "", "property file; without one the defaults hold (docs/configuration.md lists the keys)")
 	overrides := fs.StringArray("set", nil, "key=value, wins over the file; may be repeated")
-	if err := parse(fs, args); err != nil {
+	if err := parse(fs, "server [options]", 0, args, stdout, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		sayf(stderr, "kagami server takes options only, not %q\n", fs.Arg(0))
-		return errUsage
 	}
 	s, err := loadSettings(*file, *overrides)
 	if err != nil {
@@ -33,7 +31,12 @@ func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		log.Warn("config key is not known and has no effect", zap.String("key", key))
 	}
 	n, err := startNode(ctx, s, log, level)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: is another node running? Otherwise choose free ports with listeners and kagami.admin.listen", err)
+	case errors.Is(err, persistence.ErrLocked):
+		return fmt.Errorf("%w: is another node running? Otherwise choose another folder with log.dirs", err)
+	case err != nil:
 		return err
 	}
 	for _, ep := range s.advertised {

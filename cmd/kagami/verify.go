@@ -37,7 +37,7 @@ type verifyOptions struct {
 // either side.
 func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("verify", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
+	const line = "verify --mirror MIRROR [options]"
 	var o verifyOptions
 	fs.StringVar(&o.bootstrap, "bootstrap-server", "localhost:9094", "destination cluster")
 	fs.StringVar(&o.mirror, "mirror", "", "mirror to verify (required)")
@@ -45,12 +45,11 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.StringVar(&o.topics, "topics", ".*", "comma list of names or patterns of the mirror's topics")
 	fs.BoolVar(&o.deep, "deep", false, "compare every byte, not only headers and checksums")
 	timeout := fs.Duration("timeout", time.Hour, "give up after this long")
-	if err := parse(fs, args); err != nil {
+	if err := parse(fs, line, 0, args, stdout, stderr); err != nil {
 		return err
 	}
 	if o.mirror == "" {
-		say(stderr, "--mirror must be specified\n")
-		return errUsage
+		return usageFault(fs, line, stderr, "--mirror must be specified")
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
@@ -78,11 +77,11 @@ func verify(ctx context.Context, o verifyOptions) ([]compare.Row, error) {
 		return nil, fmt.Errorf("connect to %s: %w", o.bootstrap, err)
 	}
 	defer dst.Close()
-	topics, compacted, err := mirrorTopics(ctx, dst, o.mirror, o.topics)
-	if err != nil {
-		return nil, err
-	}
 	configs, err := mirrorConfigs(ctx, dst, o.mirror)
+	if err != nil {
+		return nil, fmt.Errorf("destination %s: %w", o.bootstrap, err)
+	}
+	topics, compacted, err := mirrorTopics(ctx, dst, o.mirror, o.topics)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +102,7 @@ func verify(ctx context.Context, o verifyOptions) ([]compare.Row, error) {
 	}
 	defer src.Close()
 	if err := compactedThere(ctx, src, topics, compacted); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("source %s: %w", configs["bootstrap.servers"], err)
 	}
 	return compare.Run(ctx,
 		&compare.Side{Name: "source", Client: src},
@@ -124,7 +123,7 @@ func mirrorTopics(ctx context.Context, cl *kgo.Client, mirror, patterns string) 
 	}
 	names := details.Names()
 	if len(names) == 0 {
-		return nil, nil, fmt.Errorf("mirror %s: %w", mirror, errNoTopics)
+		return nil, nil, fmt.Errorf("mirror %s has %w %s", mirror, errNoTopics, patterns)
 	}
 	all, err := adm.DescribeTopicConfigs(ctx, names...)
 	if err != nil {
@@ -151,7 +150,7 @@ func mirrorTopics(ctx context.Context, cl *kgo.Client, mirror, patterns string) 
 		}
 	}
 	if len(topics) == 0 {
-		return nil, nil, fmt.Errorf("mirror %s: %w", mirror, errNoTopics)
+		return nil, nil, fmt.Errorf("mirror %s has %w %s", mirror, errNoTopics, patterns)
 	}
 	return topics, compacted, nil
 }
@@ -165,7 +164,7 @@ func compactedThere(ctx context.Context, cl *kgo.Client, topics []compare.Topic,
 	}
 	all, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, names...)
 	if err != nil {
-		return fmt.Errorf("read topic configs of the source: %w", err)
+		return fmt.Errorf("read topic configs: %w", err)
 	}
 	for _, rc := range all {
 		for _, c := range rc.Configs {
@@ -179,7 +178,7 @@ func compactedThere(ctx context.Context, cl *kgo.Client, topics []compare.Topic,
 
 const cleanupPolicy = "cleanup.policy"
 
-var errNoTopics = errors.New("has no topics that match")
+var errNoTopics = errors.New("no topics that match")
 
 // mirrorConfigs reads the mirror's settings; passwords come back as null and are
 // left out.

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -248,11 +250,20 @@ func (t *configsTool) alterResource(ctx context.Context) error {
 			text = *r.ErrorMessage
 		}
 		if err := wire.ErrorForCode(r.ErrorCode, text); err != nil {
-			return err
+			return t.called(t.name, err)
 		}
 	}
 	t.completed()
 	return nil
+}
+
+// called adds the name of a topic that isn't there: Kafka's text has none. Other
+// refusals stay as the server words them.
+func (t *configsTool) called(name string, err error) error {
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) || strings.Contains(err.Error(), name) {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", t.entity.singular, name, err)
 }
 
 func (t *configsTool) completed() {
@@ -290,7 +301,7 @@ func (t *configsTool) describeAll(ctx context.Context) error {
 	for _, name := range names {
 		entries, err := describeResource(ctx, t.client, t.entity.resource, name, true)
 		if err != nil {
-			return err
+			return t.called(name, err)
 		}
 		t.printConfigs(name, entries)
 	}

@@ -47,7 +47,7 @@ func (t *mirrorsTool) describe(ctx context.Context) error {
 		t.errf("Warning: node %d (%s) did not answer: %v. Its partitions are shown with state %s.\n", n.Node, n.Addr, n.Err, client.StateNotAnswered)
 	}
 	if *t.mirror != "" && d.Mirrors[*t.mirror] != nil && d.Mirrors[*t.mirror].Err != nil {
-		return d.Mirrors[*t.mirror].Err
+		return t.named(d.Mirrors[*t.mirror].Err)
 	}
 	var rows []partitionRow
 	for _, name := range d.Names() {

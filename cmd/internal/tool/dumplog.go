@@ -106,6 +106,9 @@ func (t *dumpTool) dumpFiles() error {
 }
 
 func (t *dumpTool) dumpFile(file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return err
+	}
 	switch filepath.Ext(file) {
 	case ".log":
 		return t.dumpSegment(file)
@@ -149,6 +152,9 @@ func (t *dumpTool) expandFiles() ([]string, error) {
 			slices.Sort(logs)
 			out = append(out, logs...)
 		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no .log file is in %s: --files takes files or the folders of partitions, such as %s", *t.files, filepath.Join(*t.files, "my-topic-0"))
 	}
 	return out, nil
 }

@@ -191,7 +191,7 @@ func TestDumpLogAsKafkas(t *testing.T) {
 		"bad CRC":              {"--files", bad},
 		"cut off tail":         {"--files", tail},
 		"max bytes":            {"--files", data, "--max-bytes", "300"},
-		"no such kind of file": {"--files", filepath.Join(dir, "t-0", "x.txt")},
+		"no such kind of file": {"--files", writeFile(t, filepath.Join(dir, "t-0", "x.txt"), nil)},
 		"offset index":         {"--files", index},
 		"index sanity":         {"--files", index, "--index-sanity-check"},
 		"verify index":         {"--files", index, "--verify-index-only"},

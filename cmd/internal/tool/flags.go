@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -176,6 +177,9 @@ func (f *flags) finish(err error, s Streams) int {
 	}
 	if text := err.Error(); text != "" {
 		s.errln(text)
+	}
+	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
+		s.errln("Nobody answers at that address: is the cluster running, and is this host:port one of its listeners?")
 	}
 	var u *usageError
 	if errors.As(err, &u) && u.showUsage {

@@ -178,7 +178,7 @@ func (t *mirrorsTool) mirrorTopics(ctx context.Context) ([]string, *client.Descr
 		m = &client.DescribedMirror{Name: *t.mirror}
 	}
 	if m.Err != nil {
-		return nil, nil, m.Err
+		return nil, nil, t.named(m.Err)
 	}
 	topics := map[string]struct{}{}
 	for _, p := range m.Partitions {
@@ -279,6 +279,17 @@ func (t *mirrorsTool) list(ctx context.Context) error {
 // notFound is what start says of a mirror that doesn't exist.
 func (t *mirrorsTool) notFound() error {
 	return fmt.Errorf("Mirror '%s' not found or has no configuration", *t.mirror) //nolint:staticcheck // the text is fixed by cli.md
+}
+
+// named adds the mirror to an error that doesn't name it.
+func (t *mirrorsTool) named(err error) error {
+	if err == nil || strings.Contains(err.Error(), *t.mirror) {
+		return err
+	}
+	if unknownMirror(err) {
+		return fmt.Errorf("mirror %s: %w --list shows those that do", *t.mirror, err)
+	}
+	return fmt.Errorf("mirror %s: %w", *t.mirror, err)
 }
 
 // unknownMirror reports the refusal for a mirror that doesn't exist.
