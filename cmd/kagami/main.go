@@ -1,6 +1,6 @@
 // Command kagami is a Kafka-protocol cluster that mirrors topics from other
 // Kafka clusters (KIP-1279), and the tools that go with it: server, demo, query,
-// verify.
+// audit, verify.
 package main
 
 import (
@@ -72,6 +72,7 @@ func commands() []command {
 		{"server", "run a node: kagami server [--config FILE] [--set key=value]", runServer},
 		{"demo", "mirror, lag, failover and failback on this machine", runDemo},
 		{"query", "ask a running node: kagami query partitions|mirrors|actors", runQuery},
+		{"audit", "what happened to a mirror, and who asked for it", runAudit},
 		{"verify", "compare a mirror's topics with their source", runVerify},
 		{"version", "print the version", runVersion},
 	}

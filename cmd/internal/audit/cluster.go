@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kagami/client"
+	"kagami/cmd/internal/tool"
+	"kagami/messages/batch"
+)
+
+// answerTimeout is how long a cluster may take to answer at first.
+const answerTimeout = 15 * time.Second
+
+// running reads the mirror's states from a running cluster.
+type running struct {
+	client *kgo.Client
+	mirror string
+	log    *tool.StateLog // nil: look it up
+	next   int64
+}
+
+// openCluster connects and looks up the mirror's partition. close is the
+// caller's to call.
+func openCluster(ctx context.Context, bootstrap, commandConfig, mirror string) (h *history, closing func(), err error) {
+	cl, err := tool.Connect(bootstrap, commandConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("no answer of %s within %s", bootstrap, answerTimeout))
+	defer cancel()
+	known, err := mirrorNames(ctx, cl)
+	if err != nil {
+		cl.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, nil, err
+	}
+	r := &running{client: cl, mirror: mirror}
+	h = newHistory(mirror)
+	h.known = known
+	if len(known) > 0 {
+		if r.log, err = tool.OpenStateLog(ctx, cl, mirror); err != nil {
+			cl.Close()
+			return nil, nil, err
+		}
+		h.states.batches = r.batches
+	}
+	return h, cl.Close, nil
+}
+
+func mirrorNames(ctx context.Context, cl *kgo.Client) ([]string, error) {
+	mirrors, err := client.Wrap(cl).ListClusterMirrors(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list mirrors: %w", err)
+	}
+	var out []string
+	for _, m := range mirrors {
+		out = append(out, m.Name)
+	}
+	return out, nil
+}
+
+// batches yields what is there and hasn't been yielded yet, and waits up to half
+// a second where there is nothing new.
+func (r *running) batches(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		if r.log == nil {
+			log, err := tool.OpenStateLog(ctx, r.client, r.mirror)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			r.log = log
+		}
+		r.next = max(r.next, r.log.Start)
+		for {
+			before := r.next
+			answer, err := r.log.Fetch(ctx, r.next)
+			if err != nil {
+				r.log = nil // its leader may be another one now
+				yield(nil, err)
+				return
+			}
+			for len(answer) > 0 {
+				h, whole, rest, err := batch.Next(answer)
+				if err != nil {
+					break // the last batch of an answer may be cut off
+				}
+				answer = rest
+				if h.LastOffset() < r.next {
+					continue
+				}
+				if err := batch.CheckCRC(whole); err != nil {
+					yield(nil, err)
+					return
+				}
+				r.next = h.LastOffset() + 1
+				if !yield(whole, nil) {
+					return
+				}
+			}
+			if r.next == before || r.next >= r.log.End {
+				return
+			}
+		}
+	}
+}
+
+func joinNames(names []string) string {
+	if len(names) == 0 {
+		return "there are none"
+	}
+	return "there are: " + strings.Join(names, ", ")
+}
