@@ -59,6 +59,11 @@ type node struct {
 // startNode starts everything; on an error what was started is stopped again.
 func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.AtomicLevel) (*node, error) {
 	n := &node{settings: s, log: log, level: level, clock: clock.Wall{}, ended: make(chan error, 1)}
+	stopHeap := keepHeap(ctx, n.clock)
+	n.defers(func(context.Context) error {
+		stopHeap()
+		return nil
+	})
 	for _, step := range []struct {
 		name string
 		run  func(context.Context) error

@@ -129,7 +129,7 @@ func (b *bench) throughput(sizes []int, megabytes int) {
 		require.NoError(b.t, err)
 		b.fill(topic, megabytes)
 		bytes := b.fetchOnly(topic, n)
-		b.fetchAndWrite(topic, n)
+		b.fetchAndWrite(topic, n, bytes)
 		if who == "" || strings.Contains(who, kagami) {
 			b.kagami(topic, n, bytes)
 		}
@@ -160,11 +160,12 @@ func (b *bench) fetchOnly(topic string, partitions int) int64 {
 
 // fetchAndWrite is what the machine has to give for a copy without any checks,
 // indexes or syncs: new pages for files cost far more than the fetch on some.
-func (b *bench) fetchAndWrite(topic string, partitions int) {
+func (b *bench) fetchAndWrite(topic string, partitions int, bytes int64) {
 	b.t.Helper()
 	dir, err := os.MkdirTemp("", "kagami-bench-")
 	require.NoError(b.t, err)
 	defer func() { require.NoError(b.t, os.RemoveAll(dir)) }()
+	b.warm(bytes)
 	b.add(b.fetch(topic, partitions, fetchAndWrite, dir))
 }
 
@@ -217,6 +218,7 @@ func (b *bench) kagami(topic string, partitions int, bytes int64) {
 	b.createMirror(node)
 	cpu, err := node.Process().CPU()
 	require.NoError(b.t, err)
+	b.warm(bytes)
 	start := time.Now()
 	res, err := node.Mirrors(b.ctx, "--start", "--mirror", "m", "--topics", topic)
 	require.NoError(b.t, err)
@@ -271,6 +273,7 @@ func (b *bench) mirrorMaker(topic string, partitions int, bytes int64) {
 		require.NoError(t, err)
 		defer side.Close()
 		want := b.records(t, b.a, topic)
+		b.warm(bytes)
 		mm := kafka.MirrorMaker(t, kafka.MirrorMakerOptions{Source: b.source.Bootstrap(), Destination: dest.Bootstrap(), Topics: topic,
 			Tasks: min(partitions, 4), HeapMB: 1024,
 			Properties: map[string]string{"consumer.max.partition.fetch.bytes": "1048576", "consumer.fetch.max.bytes": "10485760"}})
