@@ -94,6 +94,7 @@ type entry struct {
 	key    messages.PartitionKey
 	folder string // empty = topic-partition
 	line   []byte // manifest line; nil = must be recovered
+	crash  bool   // found without a manifest line that holds: see Recovered
 	log    *segLog
 	busy   bool // being opened, created or deleted
 }
@@ -228,7 +229,7 @@ func (m *Manager) readFolders(ctx context.Context, folders map[string]bool) erro
 				m.log.Error("folder is no log that can be opened", zap.String("folder", name), zap.Error(err))
 				return nil // its neighbours go on
 			}
-			e := &entry{key: info.Key}
+			e := &entry{key: info.Key, crash: true}
 			if shortened {
 				e.folder = name
 			}
@@ -432,7 +433,18 @@ func (m *Manager) Open(ctx context.Context, tp messages.TopicPartition, cfg Conf
 		return nil, fmt.Errorf("open log %s: %w", tp, err)
 	}
 	e.log, e.line = l, nil
+	e.crash = e.crash || line != nil && l.line == nil
 	return l, nil
+}
+
+// Recovered reports whether the log was in the folder without having been closed
+// cleanly before this manager: power loss may have taken batches off its end that
+// others have read.
+func (m *Manager) Recovered(tp messages.TopicPartition) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[tp]
+	return e != nil && e.crash
 }
 
 func (l *segLog) open(line []byte) error {

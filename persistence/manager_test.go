@@ -394,3 +394,23 @@ func TestDiskFullBesideTheData(t *testing.T) {
 		})
 	}
 }
+
+// TestRecovered: only logs that were there and weren't closed cleanly count.
+func TestRecovered(t *testing.T) {
+	fsys := faultfs.New()
+	m, _, err := openCrash(t, fsys)
+	require.NoError(t, err)
+	require.False(t, m.Recovered(crashTP), "just made")
+	fsys.Crash()
+	_ = m.Close()
+	fsys = fsys.Restart(faultfs.LoseNothing, rand.New(rand.NewPCG(1, 1)))
+	m, _, err = openCrash(t, fsys)
+	require.NoError(t, err)
+	require.True(t, m.Recovered(crashTP), "after a crash")
+	require.False(t, m.Recovered(messages.TopicPartition{Topic: "other"}))
+	require.NoError(t, m.Close())
+	m, _, err = openCrash(t, fsys)
+	require.NoError(t, err)
+	require.False(t, m.Recovered(crashTP), "closed cleanly")
+	require.NoError(t, m.Close())
+}

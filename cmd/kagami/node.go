@@ -259,6 +259,9 @@ func (n *node) serve(ctx context.Context) error {
 		}
 		n.log.Warn("clients are served before every mirror state is known; those topics are read-only until then", zap.Error(err))
 	}
+	if err := n.renewEpochs(ctx); err != nil {
+		return fmt.Errorf("new leader epochs after a crash: %w", err)
+	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() {
