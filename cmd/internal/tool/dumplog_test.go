@@ -147,6 +147,24 @@ func compressed(t *testing.T, codec string) []byte {
 }
 
 // Kafka's own tool and ours print the same for the same files.
+// TestDumpNothing: what can't be dumped is a failure that names it.
+func TestDumpNothing(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, segmentName)
+	for name, args := range map[string][]string{
+		"missing segment":         {"--files", missing},
+		"missing folder":          {"--files", filepath.Join(dir, "t-0")},
+		"folder without segments": {"--files", dir},
+		"no mirror states":        {"--files", dir, "--mirror-state-decoder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, errs := dump(t, args...)
+			require.Equal(t, 1, code)
+			require.Contains(t, errs, args[1])
+		})
+	}
+}
+
 func TestDumpLogAsKafkas(t *testing.T) {
 	kafka.Require(t, kafka.Latest)
 	dir := t.TempDir()
