@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,14 +98,7 @@ var third = map[string][]string{
 	"github.com/pierrec/lz4":                  {"messages", "persistence", "broker", "cmd", "test"},
 }
 
-func allowed(list []string, r string) bool {
-	for _, a := range list {
-		if a == r {
-			return true
-		}
-	}
-	return false
-}
+func allowed(list []string, r string) bool { return slices.Contains(list, r) }
 
 func TestImportDirection(t *testing.T) {
 	for _, p := range packages(t) {
