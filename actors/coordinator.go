@@ -247,7 +247,7 @@ func (s *coordinator) loaded(c actor.Context, m coordinatorLoaded) {
 		return
 	}
 	s.shard, s.tidy = m.shard, true
-	s.log.Info("coordinator is ready", zap.Int("records", m.records), zap.Int("mirrors", len(m.shard.Mirrors())))
+	s.log.Debug("coordinator is ready", zap.Int("records", m.records), zap.Int("mirrors", len(m.shard.Mirrors())))
 	s.next(c)
 }
 

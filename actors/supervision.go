@@ -18,11 +18,12 @@ import (
 type System = actor.ActorSystem
 
 // NewSystem makes the actor system of a node, with its log bridged to log. The
-// caller shuts it down.
+// caller shuts it down. Dead letters aren't logged: a timer or an answer for an
+// actor that has ended is ordinary here.
 func NewSystem(log *zap.Logger) *System {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(zapslog.NewHandler(log.Named("protoactor").Core()))
-	}))
+	}), actor.WithDeadLetterRequestLogging(false))
 }
 
 // Delays between restarts of an actor that panicked. protoactor's own strategy
