@@ -165,7 +165,7 @@ func TestAuditIsTheLiveState(t *testing.T) {
 	require.Empty(t, errs, "the whole history is there")
 	for _, want := range []string{
 		"mirror m                  created                           bootstrap.servers=127.0.0.1:",
-		"start requested", "pause requested", "resume requested", "stop requested", "topic created, 2 partitions",
+		"start requested", "pause requested", "resume requested", "stop requested", "topic created, partitions: 2",
 		"UNKNOWN -> LOG_TRUNCATION", "LOG_TRUNCATION -> MIRRORING", "MIRRORING -> PAUSING", "PAUSING -> PAUSED", "PAUSED -> MIRRORING",
 		"MIRRORING -> FAILED", "attempt=1", "FAILED -> STOPPING", "last mirror epoch", "STOPPING -> STOPPED",
 		`cause="desired stopped (row 11 FAILED)"`, "for=User:ANONYMOUS",

@@ -2,11 +2,14 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kagami/client"
@@ -45,12 +48,13 @@ func openCluster(ctx context.Context, bootstrap, commandConfig, mirror string) (
 	r := &running{client: cl, mirror: mirror}
 	h = newHistory(mirror)
 	h.known = known
-	if len(known) > 0 {
-		if r.log, err = tool.OpenStateLog(ctx, cl, mirror); err != nil {
-			cl.Close()
-			return nil, nil, err
-		}
+	r.log, err = tool.OpenStateLog(ctx, cl, mirror)
+	switch {
+	case err == nil:
 		h.states.batches = r.batches
+	case !errors.Is(err, kerr.UnknownTopicOrPartition) || slices.Contains(known, mirror):
+		cl.Close()
+		return nil, nil, err
 	}
 	return h, cl.Close, nil
 }

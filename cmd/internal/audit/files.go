@@ -22,6 +22,9 @@ import (
 type folder struct {
 	dir  string
 	next int64 // offset from which nothing has been read yet
+
+	path string // segment that was read last, and how far, so that following it is cheap
+	pos  int64
 }
 
 // segment is one .log file.
@@ -96,18 +99,22 @@ func (f *folder) segment(s segment, last bool, yield func([]byte, error) bool) (
 	if err != nil {
 		return false, fmt.Errorf("look at %s: %w", s.path, err)
 	}
-	for pos := int64(0); pos < info.Size(); {
-		b, err := tool.ReadBatch(file, pos, info.Size())
+	if f.path != s.path || f.pos > info.Size() {
+		f.path, f.pos = s.path, 0
+	}
+	for f.pos < info.Size() {
+		b, err := tool.ReadBatch(file, f.pos, info.Size())
 		if err == nil {
 			err = batch.CheckCRC(b)
 		}
 		if err != nil && last {
+			f.path = "" // the next look begins at the front: the file may have been cut meanwhile
 			return false, nil
 		}
 		if err != nil {
-			return false, &persistence.CorruptError{File: s.path, Pos: pos, Offset: f.next, Reason: err.Error()}
+			return false, &persistence.CorruptError{File: s.path, Pos: f.pos, Offset: f.next, Reason: err.Error()}
 		}
-		pos += int64(len(b))
+		f.pos += int64(len(b))
 		h, err := batch.ParseHeader(b)
 		if err != nil {
 			return false, err

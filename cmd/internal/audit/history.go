@@ -195,6 +195,9 @@ func (h *history) notes() []string {
 	if h.states.holeAt != 0 {
 		out = append(out, "states are complete from "+timeText(h.states.holeAt)+" on: superseded records before are gone (mirror.state.audit.retention.ms)")
 	}
+	if n := h.fold.unreadable; n > 0 {
+		out = append(out, fmt.Sprintf("%d records of %s can't be read, the first at %v", n, messages.MirrorStateTopic, h.fold.firstUnreadable))
+	}
 	return out
 }
 

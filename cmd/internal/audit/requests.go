@@ -133,7 +133,7 @@ func (r *requests) topicEvents(step metadata.Step, name string, at Event) []Even
 		e := at
 		e.Kind = kind
 		if before == nil {
-			e.Detail = fmt.Sprintf("topic created, %d partitions", len(now.Partitions))
+			e.Detail = fmt.Sprintf("topic created, partitions: %d", len(now.Partitions))
 		}
 		out = append(out, e)
 	}
@@ -175,7 +175,7 @@ func leaderEvents(before, now *metadata.Topic, at Event) []Event {
 	var out []Event
 	if len(now.Partitions) > len(before.Partitions) {
 		e := at
-		e.Kind, e.Detail = KindGrown, fmt.Sprintf("%d partitions, were %d", len(now.Partitions), len(before.Partitions))
+		e.Kind, e.Detail = KindGrown, fmt.Sprintf("now %d, were %d", len(now.Partitions), len(before.Partitions))
 		out = append(out, e)
 	}
 	for i, old := range before.Partitions {

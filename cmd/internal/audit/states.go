@@ -16,6 +16,9 @@ type states struct {
 	since  map[messages.TopicPartition]int64 // when it entered its state, ms
 	others map[string]struct{}               // names of mirrors met, this one too
 
+	unreadable      int // records of which not even the mirror is known
+	firstUnreadable error
+
 	frozen *states // as it was at the time that was asked for
 }
 
@@ -33,7 +36,7 @@ func (s *states) freeze() {
 }
 
 // take folds one batch and returns what it tells of the mirror. Records that
-// can't be read are events; they count as unknown, as a coordinator has it.
+// can't be read count as unknown, as a coordinator has it.
 func (s *states) take(b []byte) ([]Event, error) {
 	var out []Event
 	for rec, err := range batch.Records(b) {
@@ -42,9 +45,7 @@ func (s *states) take(b []byte) ([]Event, error) {
 		}
 		r, err := actors.DecodeStateRecord(rec)
 		if err != nil {
-			e := newEvent(KindDamaged, LogStates, s.mirror, rec.Timestamp, rec.Offset)
-			e.Error = err.Error()
-			out = append(out, e)
+			out = append(out, s.damaged(rec, r.Mirror, err)...)
 			continue
 		}
 		s.others[r.Mirror] = struct{}{}
@@ -74,6 +75,22 @@ func (s *states) take(b []byte) ([]Event, error) {
 	return out, nil
 }
 
+// damaged is the event of a record that can't be read, if it is known to be of
+// this mirror; where not even that can be read, there is a note at the end.
+func (s *states) damaged(rec batch.Record, mirror string, err error) []Event {
+	switch mirror {
+	case s.mirror:
+		e := newEvent(KindDamaged, LogStates, s.mirror, rec.Timestamp, rec.Offset)
+		e.Error = err.Error()
+		return []Event{e}
+	case "":
+		if s.unreadable++; s.unreadable == 1 {
+			s.firstUnreadable = fmt.Errorf("offset %d: %w", rec.Offset, err)
+		}
+	}
+	return nil
+}
+
 func (s *states) state(r fsm.Record, e Event) Event {
 	tp := r.Partition
 	e.Topic, e.Partition, e.LeaderEpoch = tp.Topic, tp.Partition, r.State.LeaderEpoch
@@ -94,13 +111,13 @@ func (s *states) state(r fsm.Record, e Event) Event {
 	if now.State == messages.StateFailed || now.Error != before.Error {
 		e.Error = now.Error
 	}
-	if now.CutRecords != before.CutRecords || now.CutFrom != before.CutFrom || now.CutTo != before.CutTo {
+	if cut := now.CutRecords > 0 || now.CutFrom != messages.NoOffset; cut && (now.CutRecords != before.CutRecords || now.CutFrom != before.CutFrom || now.CutTo != before.CutTo) {
 		e.Cut = &Cut{
 			Records: now.CutRecords - before.CutRecords, Bytes: now.CutBytes - before.CutBytes, From: now.CutFrom, To: now.CutTo,
 			TotalRecords: now.CutRecords, TotalBytes: now.CutBytes,
 		}
 	}
-	if now.GapFrom != before.GapFrom || now.GapTo != before.GapTo {
+	if now.GapFrom != messages.NoOffset && (now.GapFrom != before.GapFrom || now.GapTo != before.GapTo) {
 		e.Gap = &Gap{From: now.GapFrom, To: now.GapTo}
 		if now.GapAtMillis > 0 {
 			e.Gap.Time = timeText(now.GapAtMillis)
