@@ -29,9 +29,8 @@ func runAudit(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if o.Data != "" && !fs.Changed("bootstrap-server") {
 		o.Bootstrap = ""
 	}
-	var usage audit.UsageError
 	err := audit.Run(ctx, o)
-	if errors.As(err, &usage) {
+	if usage, ok := errors.AsType[audit.UsageError](err); ok {
 		return usageFault(fs, line, stderr, usage.Error())
 	}
 	return err

@@ -236,6 +236,21 @@ func (w lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// wait skips lines until one has text.
+func (w lineWriter) wait(t *testing.T, text string) {
+	t.Helper()
+	for end := time.After(patience); ; {
+		select {
+		case line := <-w:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-end:
+			t.Fatalf("no line with %s", text)
+		}
+	}
+}
+
 func TestAuditFollows(t *testing.T) {
 	p := startPair(t)
 	for _, place := range [][]string{{"--bootstrap-server", p.dst.kafka()}, {"--data", p.dst.settings.dataDir}} {
@@ -246,26 +261,63 @@ func TestAuditFollows(t *testing.T) {
 			go func() {
 				ended <- run(ctx, append([]string{"audit", "--mirror", "m", "--follow"}, place...), lines, &bytes.Buffer{})
 			}()
-			wait := func(text string) {
-				t.Helper()
-				for end := time.After(patience); ; {
-					select {
-					case line := <-lines:
-						if strings.Contains(line, text) {
-							return
-						}
-					case <-end:
-						t.Fatalf("no line with %s", text)
-					}
-				}
-			}
-			wait("LOG_TRUNCATION -> MIRRORING")
+			lines.wait(t, "LOG_TRUNCATION -> MIRRORING")
 			ask(t, p.adm.PauseMirrorTopics, "c")
-			wait("PAUSING -> PAUSED")
+			lines.wait(t, "PAUSING -> PAUSED")
 			ask(t, p.adm.ResumeMirrorTopics, "c")
-			wait("PAUSED -> MIRRORING")
+			lines.wait(t, "PAUSED -> MIRRORING")
 			interrupt()
 			require.Equal(t, exitOK, <-ended, "an interrupt is how it ends")
 		})
 	}
+}
+
+// TestAuditShowsCuts: what a failback removed is in the history and in the state.
+func TestAuditShowsCuts(t *testing.T) {
+	p := startPair(t)
+	ask(t, func(ctx context.Context, m string, topics []string) (client.TopicResults, error) {
+		return p.adm.StopMirrorTopics(ctx, m, topics)
+	}, "t")
+	requireAuditEqual(t, p, p.adm, "MIRRORING", "STOPPED", "STOPPED")
+	produce(t, p.srcCl, "t", 7) // never reached the other side
+
+	back, _, _ := connectTo(t, p.src.kafka())
+	q := &pair{t: t, src: p.dst, dst: p.src}
+	bootstrap := p.dst.kafka()
+	require.NoError(t, back.CreateClusterMirror(t.Context(), "m", map[string]*string{"bootstrap.servers": &bootstrap}))
+	res, err := back.StartMirrorTopics(t.Context(), "m", []string{"t"}, client.StartOptions{})
+	require.NoError(t, errors.Join(err, res.Err()))
+	requireAuditEqual(t, q, back, "MIRRORING", "MIRRORING")
+	await(t, "the cut is stored", func() error { // found by the first fetch: same epoch, other records
+		for _, r := range auditRows(t, q, "--data", p.src.settings.dataDir) {
+			if r.CutRecords == 7 {
+				return nil
+			}
+		}
+		return errors.New("no cut of 7 records")
+	})
+	requireAuditEqual(t, q, back, "MIRRORING", "MIRRORING")
+	_, out, _ := q.kagami("audit", "--mirror", "m", "--bootstrap-server", p.src.kafka())
+	require.Contains(t, out, `cut="7 records, `)
+}
+
+// TestAuditFollowsOverARestart: a node that is away for a while is waited for.
+func TestAuditFollowsOverARestart(t *testing.T) {
+	p := startPair(t)
+	addr, dir := p.dst.kafka(), p.dst.settings.dataDir
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	lines, notes, ended := make(lineWriter, 1000), make(lineWriter, 1000), make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"audit", "--mirror", "m", "--follow", "--bootstrap-server", addr}, lines, notes)
+	}()
+	lines.wait(t, "LOG_TRUNCATION -> MIRRORING")
+	stopTestNode(t, p.dst)
+	notes.wait(t, "waiting for the cluster")
+	p.dst = startTestNode(t, dir, "listeners=PLAINTEXT://"+addr)
+	adm, _, _ := connectTo(t, addr)
+	ask(t, adm.PauseMirrorTopics, "c")
+	lines.wait(t, "PAUSING -> PAUSED")
+	interrupt()
+	require.Equal(t, exitOK, <-ended)
 }

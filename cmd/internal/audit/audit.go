@@ -121,32 +121,36 @@ func (o Options) say(notes []string) {
 	}
 }
 
-// follow goes on as records come. A cluster that doesn't answer is asked again,
-// damage ends it.
+// follow goes on as records come, until ctx ends.
 func (o Options) follow(ctx context.Context, h *history, p printer) error {
 	waiting := false
-	for {
+	for ctx.Err() == nil {
 		pause := pollInterval
 		if o.Data == "" {
 			pause = 0 // a fetch waits by itself
 		}
-		var failed error
-		err := h.drain(ctx, func(e Event) error { failed = p.event(e); return failed })
+		err := h.drain(ctx, p.event)
 		switch {
 		case ctx.Err() != nil:
-			return nil
-		case failed != nil, errors.Is(err, batch.ErrCorrupt), errors.Is(err, persistence.ErrCorrupt), err != nil && o.Data != "":
+		case err == nil:
+			waiting = false
+		case o.Data != "" || final(err):
 			return err
-		case err != nil:
+		default:
 			if !waiting {
 				o.say([]string{fmt.Sprintf("waiting for the cluster: %v", err)})
 			}
 			waiting, pause = true, retryInterval
-		default:
-			waiting = false
 		}
-		if pause > 0 && o.Clock.Sleep(ctx, pause) != nil {
-			return nil
+		if pause > 0 {
+			_ = o.Clock.Sleep(ctx, pause) // its error is that ctx has ended
 		}
 	}
+	return nil
+}
+
+// final errors don't pass by asking a cluster again: damage, and an output that
+// is gone.
+func final(err error) bool {
+	return errors.Is(err, batch.ErrCorrupt) || errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, errPrint)
 }

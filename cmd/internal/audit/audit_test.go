@@ -118,6 +118,34 @@ func TestCompactedHistory(t *testing.T) {
 	require.Contains(t, out, "LOG_TRUNCATION")
 }
 
+// TestMetadataSnapshot: a snapshot stands for the requests that are gone.
+func TestMetadataSnapshot(t *testing.T) {
+	f := newTestFolder(t)
+	f.state("m", "t", 0, messages.StateMirroring, messages.StateUnknown, 0)
+	f.state("m", "t", 0, messages.StatePausing, messages.StateUnknown, 0)
+	records := append(topicRecords(messages.MirrorStateTopic, 9, 1), topicRecords("t", 1, 1)...)
+	f.snapshot(100, append(records, mirrorConfig("bootstrap.servers", "a:1"), config(messages.ResourceTopic, "t", messages.MirrorNameConfig, "m.paused"))...)
+	out, notes, err := audited(t, f.dir, Options{})
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(out, "\n"))
+	require.Equal(t, "Note: no requests are known: a snapshot replaced the metadata log\n", notes)
+
+	known := timeText(f.millis)
+	f.change(messages.Requester{Principal: "User:eve"}, config(messages.ResourceTopic, "t", messages.MirrorNameConfig, "m"))
+	out, notes, err = audited(t, f.dir, Options{})
+	require.NoError(t, err)
+	require.Contains(t, out, "resume requested                  by=User:eve")
+	require.Equal(t, "Note: requests are known from "+known+" on: the metadata log before is gone, a snapshot replaced it\n", notes)
+	out, _, err = audited(t, f.dir, Options{At: known})
+	require.NoError(t, err)
+	require.Contains(t, out, "PAUSING")
+	_, _, err = audited(t, f.dir, Options{At: fmt.Sprint(began)})
+	require.ErrorIs(t, err, ErrNoSuchTime)
+	require.ErrorContains(t, err, "begins at "+known)
+	_, _, err = audited(t, f.dir, Options{Mirror: "x"})
+	require.ErrorContains(t, err, "nothing is recorded of x (there are: m)")
+}
+
 // TestClockThatWentBack: the order of a log is the order of what happened.
 func TestClockThatWentBack(t *testing.T) {
 	f := newTestFolder(t)

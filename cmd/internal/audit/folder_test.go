@@ -28,6 +28,7 @@ type testFolder struct {
 }
 
 func newTestFolder(t *testing.T) *testFolder {
+	t.Helper()
 	return &testFolder{t: t, dir: t.TempDir(), millis: began, next: map[string]int64{}}
 }
 
@@ -227,4 +228,23 @@ func (f *testFolder) death() {
 	f.change(carol, unset(mirrorConfig("bootstrap.servers", "")), unset(mirrorConfig("of.a.newer.build", "")))
 	f.append(stateFolder, batch.Record{Key: epochsKey("m"), Headers: headers("cause", "mirror deleted")})
 	f.append(stateFolder, batch.Record{Key: stateKey("m"), Headers: headers("cause", "mirror deleted")})
+}
+
+// snapshot writes a metadata snapshot that covers the log below offset, which is
+// gone: the log goes on there.
+func (f *testFolder) snapshot(offset int64, records ...metadata.Record) {
+	f.t.Helper()
+	dir := filepath.Join(f.dir, metaFolder)
+	require.NoError(f.t, os.MkdirAll(dir, 0o755))
+	control := batch.Plain()
+	control.Attributes = batch.AttrControl
+	b := batch.Append(nil, control, batch.Record{Key: []byte{0, 0, 0, 3}, Value: make([]byte, 11)})
+	for _, r := range records {
+		r.SetVersion(r.MaxVersion())
+		b = append(b, batch.Single(f.millis, nil, wire.AppendMetadataRecord(nil, r))...)
+	}
+	b = batch.Append(b, control, batch.Record{Key: []byte{0, 0, 0, 4}, Value: make([]byte, 3)})
+	require.NoError(f.t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%020d-%010d.checkpoint", offset, 1)), b, 0o644))
+	f.next[metaFolder] = offset
+	f.roll(metaFolder)
 }

@@ -143,14 +143,11 @@ func (h *history) noted(t timed) Event {
 		h.first = t.order
 	}
 	e := t.Event
-	switch e.Kind {
-	case KindStart, KindPause, KindResume, KindStop:
+	if slices.Contains([]Kind{KindStart, KindPause, KindResume, KindStop}, e.Kind) {
 		h.asked[e.Topic] = e.By
-	case KindTransition:
-		if by, ok := h.asked[e.Topic]; ok && strings.HasPrefix(e.Cause, "desired ") {
-			e.For = &by
-		}
-	default:
+	}
+	if by, ok := h.asked[e.Topic]; ok && e.Kind == KindTransition && strings.HasPrefix(e.Cause, "desired ") {
+		e.For = &by
 	}
 	return e
 }
@@ -189,6 +186,8 @@ func (h *history) notes() []string {
 	var out []string
 	if h.requests == nil {
 		out = append(out, "requests come only from record headers: the metadata log can't be read through the protocol; on the node's machine, --data shows it")
+	} else if h.metadata.holeOrStart() && h.metadata.first == 0 {
+		out = append(out, "no requests are known: a snapshot replaced the metadata log")
 	} else if h.metadata.holeOrStart() {
 		out = append(out, "requests are known from "+timeText(h.metadata.completeFrom())+" on: the metadata log before is gone, a snapshot replaced it")
 	}

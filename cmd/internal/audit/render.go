@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -125,6 +126,9 @@ func quoted(s string) string {
 	return s
 }
 
+// errPrint: the output doesn't take more.
+var errPrint = errors.New("print")
+
 // printer writes events as lines of text or JSON.
 type printer struct {
 	out    io.Writer
@@ -136,7 +140,7 @@ func (p printer) event(e Event) error {
 		return p.json(e)
 	}
 	if _, err := fmt.Fprintln(p.out, e.line()); err != nil {
-		return fmt.Errorf("print: %w", err)
+		return fmt.Errorf("%w: %w", errPrint, err)
 	}
 	return nil
 }
@@ -145,7 +149,7 @@ func (p printer) json(v any) error {
 	enc := json.NewEncoder(p.out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("print JSON: %w", err)
+		return fmt.Errorf("%w: %w", errPrint, err)
 	}
 	return nil
 }
