@@ -190,7 +190,7 @@ func (l *segLog) plan(hs []batch.Header, total int, cfg Config) ([]run, error) {
 // of hs. All before it is flushed, and the recovery point moves over the gap, so
 // that recovery knows that nothing is missing there.
 func (l *segLog) jump(hs []batch.Header, total int, cfg Config) ([]run, error) {
-	if err := l.flush(flushAll); err != nil {
+	if err := l.flush(nil); err != nil {
 		return nil, err
 	}
 	if err := l.rollTo(hs[0].BaseOffset); err != nil {

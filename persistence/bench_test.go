@@ -60,6 +60,35 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendFlushed appends 1 MiB at a time for a while under the background
+// flush; the longest append shows what a flush holds up.
+func BenchmarkAppendFlushed(b *testing.B) {
+	m, err := persistence.Open(b.Context(), b.TempDir(), persistence.Options{ClusterID: "c", NodeID: 1, FlushInterval: 200 * time.Millisecond})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = m.Close() })
+	l := benchLog(b, m, 0, persistence.Config{SegmentBytes: 256 << 20})
+	x := logtest.Build(logtest.Spec{Count: 1, Value: strings.Repeat("x", 1<<20-100)})
+	b.SetBytes(int64(len(x)))
+	var longest, late time.Duration
+	for b.Loop() {
+		batch.SetOffsetAndEpoch(x, l.End(), 1)
+		start := time.Now()
+		if _, err := l.Append(x, persistence.AppendOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(start)
+		longest = max(longest, took)
+		if took > 20*time.Millisecond {
+			late += took
+		}
+		if l.SizeBytes() > 1<<30 {
+			_ = l.RaiseLogStart(l.End() - 512)
+		}
+	}
+	b.ReportMetric(float64(longest.Milliseconds()), "longest-ms")
+	b.ReportMetric(float64(late)/float64(b.Elapsed()), "late-share")
+}
+
 func filled(b *testing.B, size int) persistence.Log {
 	b.Helper()
 	l := benchLog(b, benchManager(b, b.TempDir()), 0, persistence.Config{SegmentBytes: 64 << 20})

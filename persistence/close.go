@@ -36,7 +36,11 @@ func (l *segLog) closeLocked() ([]byte, error) {
 		l.mu.Lock()
 		l.active().addTime()
 		l.mu.Unlock()
-		if err := l.flushLocked(flushSides); err != nil {
+		at, err := l.sidesNow()
+		if err != nil {
+			return nil, err
+		}
+		if err := l.flushLocked(flushAll, at); err != nil {
 			return nil, err
 		}
 	}

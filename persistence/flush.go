@@ -12,7 +12,6 @@ type flushKind int
 const (
 	flushData  flushKind = iota + 1 // the active segment is synced already; the state slot can wait
 	flushAll                        // sync everything, write the state slot
-	flushSides                      // and make a side point at the log end; the caller holds wmu
 )
 
 const (
@@ -29,31 +28,60 @@ func (l *segLog) Flush() error {
 	if !l.loaded.Load() {
 		return l.readable()
 	}
-	if err := l.flush(flushAll); err != nil {
+	if err := l.flush(nil); err != nil {
 		return fmt.Errorf("flush %s: %w", l.info.TopicPartition, err)
 	}
 	return nil
 }
 
+// sides is the log at one moment, with what a side point there needs.
+type sides struct {
+	seg       *segment // the active one
+	end, size int64
+	cuts      uint64
+	producers []byte
+}
+
+// sidesNow writes the index entries that are pending and looks at the log. The
+// caller holds wmu; syncing what was written needs no lock of his.
+func (l *segLog) sidesNow() (*sides, error) {
+	if err := l.writable(); err != nil {
+		return nil, err
+	}
+	l.mu.RLock()
+	active := l.active()
+	l.mu.RUnlock()
+	if err := l.writeIndexes(active, 0); err != nil {
+		return nil, l.failUnless(err)
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return &sides{seg: active, end: l.end.Load(), size: active.size, cuts: l.cuts, producers: l.prod.encode()}, nil
+}
+
 // flush syncs files in an order that keeps the state slot true at any moment:
-// first data, names and epochs, then the slot that says so.
-func (l *segLog) flush(kind flushKind) error {
+// first data, names and epochs, then the slot that says so. at may be nil; else
+// it makes a side point there, unless the log was cut or rolled since.
+func (l *segLog) flush(at *sides) error {
 	l.fmu.Lock()
 	defer l.fmu.Unlock()
 	if err := l.writable(); err != nil {
 		return err
 	}
-	return l.flushLocked(kind)
+	return l.flushLocked(flushAll, at)
 }
 
 // flushLocked is flush for a caller who holds fmu.
-func (l *segLog) flushLocked(kind flushKind) error {
+func (l *segLog) flushLocked(kind flushKind, at *sides) error {
 	l.mu.RLock()
 	segs, end, cuts := l.segs, l.end.Load(), l.cuts
 	active := segs[len(segs)-1]
 	size := active.size
 	l.mu.RUnlock()
 	rp := l.rp.Load()
+	if at != nil && (at.cuts != cuts || at.seg != active || at.end < l.start.Load()) {
+		at = nil
+	}
 	if err := l.syncIdentity(); err != nil {
 		return l.fail(err)
 	}
@@ -66,8 +94,8 @@ func (l *segLog) flushLocked(kind flushKind) error {
 			return l.fail(storageError("sync", active.log.path(), err))
 		}
 	}
-	if kind == flushSides {
-		if err := l.syncSides(active, end); err != nil {
+	if at != nil {
+		if err := l.syncSides(at); err != nil {
 			return l.failUnless(err)
 		}
 	}
@@ -93,8 +121,8 @@ func (l *segLog) flushLocked(kind flushKind) error {
 			return l.fail(err)
 		}
 	}
-	if kind == flushSides {
-		l.st.sidePoint, l.sideBytes = end, size
+	if at != nil {
+		l.st.sidePoint, l.sideBytes = at.end, at.size
 	}
 	if kind == flushData && !sealed && end-l.stSaved < 1<<16 && l.size.Load()-l.stBytes < stateEveryBytes {
 		return nil
@@ -192,7 +220,14 @@ func (l *segLog) syncSealed(segs []*segment) (bool, error) {
 }
 
 func (l *segLog) syncSegment(s *segment) error {
-	files := []*cachedFile{s.log}
+	if err := l.m.cache.sync(s.log); err != nil {
+		return storageError("sync", s.log.path(), err)
+	}
+	return l.syncIndexes(s)
+}
+
+func (l *segLog) syncIndexes(s *segment) error {
+	var files []*cachedFile
 	l.mu.RLock()
 	for _, ix := range s.indexes() {
 		if ix.count > 0 {
@@ -221,22 +256,18 @@ func (l *segLog) syncSnapshot(offset int64) error {
 	return nil
 }
 
-// syncSides makes indexes and producers durable at the log end. The caller
-// holds wmu as well.
-func (l *segLog) syncSides(active *segment, end int64) error {
-	if err := l.writeIndexes(active, 0); err != nil {
+// syncSides makes indexes and producers durable as they were at that moment. The
+// data below is synced already. What appends add to the indexes meanwhile does no
+// harm: behind a side point they are made anew after a crash.
+func (l *segLog) syncSides(at *sides) error {
+	if err := l.syncIndexes(at.seg); err != nil {
 		return err
 	}
-	if err := l.syncSegment(active); err != nil {
-		return err
+	name := l.snapshotName(at.end)
+	if err := writeFileAtomic(l.m.fs, name, at.producers, true); err != nil {
+		return storageError("write", name, err)
 	}
-	l.mu.RLock()
-	data := l.prod.encode()
-	l.mu.RUnlock()
-	if err := writeFileAtomic(l.m.fs, l.snapshotName(end), data, true); err != nil {
-		return storageError("write", l.snapshotName(end), err)
-	}
-	if l.st.sidePoint != end {
+	if l.st.sidePoint != at.end {
 		return l.dropSnapshot(l.st.sidePoint)
 	}
 	return nil
@@ -290,7 +321,7 @@ func (l *segLog) flushAppended() error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	err := l.flushLocked(flushData)
+	err := l.flushLocked(flushData, nil)
 	if !isUnwritten(err) {
 		return err
 	}
@@ -306,16 +337,25 @@ func (l *segLog) flushAppended() error {
 	return nil
 }
 
-// background is the flush of the manager's interval. Now and then it makes a
-// side point, for which it has to hold appends up.
+// flushDue is a flush that now and then makes a side point. Appends are held up
+// while the log is looked at, and never by a sync.
+func (l *segLog) flushDue() error {
+	if !l.sidesDue() {
+		return l.flush(nil)
+	}
+	l.wmu.Lock()
+	at, err := l.sidesNow()
+	l.wmu.Unlock()
+	if flushErr := l.flush(at); flushErr != nil {
+		return flushErr
+	}
+	return err
+}
+
+// background is the flush of the manager's interval.
 func (l *segLog) background() {
 	l.dirty.Store(false)
-	err := l.flush(flushAll)
-	if err == nil && l.sidesDue() {
-		l.wmu.Lock()
-		err = l.flush(flushSides)
-		l.wmu.Unlock()
-	}
+	err := l.flushDue()
 	if l.readable() != nil {
 		return
 	}

@@ -65,7 +65,7 @@ type cutPoint struct {
 
 func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	// what stays must be durable before the epochs that go with it are
-	if err := l.flushLocked(flushAll); err != nil {
+	if err := l.flushLocked(flushAll, nil); err != nil {
 		return Cut{}, err
 	}
 	p, err := l.findCut(offset)
@@ -494,7 +494,7 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 	}
 	if n > 0 {
 		// what stays must be durable: it may hold what the new start has to say of epochs
-		if err := l.flushLocked(flushAll); err != nil {
+		if err := l.flushLocked(flushAll, nil); err != nil {
 			return 0, err
 		}
 		if err := l.secureSnapshot(l.segs[n].base); err != nil {
