@@ -11,6 +11,7 @@ import (
 	"kagami/fetch"
 	"kagami/fsm"
 	"kagami/messages"
+	"kagami/persistence"
 )
 
 // partitionReadDelay is before the state is read again after a refused write.
@@ -104,6 +105,7 @@ type partitionJob struct {
 	name string
 	keep bool // Cancel doesn't end it
 	open uint32
+	read int64 // number of the question that it answers; 0 = none. A newer one makes the answer stale
 	run  func(ctx context.Context) fsm.Input
 
 	output fsm.Output // that it performs; nil if none did ask
@@ -132,7 +134,7 @@ func (p *partition) Receive(c actor.Context) {
 		p.feed(c, m.in)
 	case partitionRead:
 		if m.life == p.life && m.number == p.readNumber {
-			p.feed(c, fsm.Loaded{State: m.state, LogEmpty: p.worker.replica.State().End == 0, Ticket: m.ticket})
+			p.loaded(c, m)
 		}
 	case partitionReadAgain:
 		if m.life == p.life && !p.resigning {
@@ -264,6 +266,33 @@ func (p *partition) read(c actor.Context, r fsm.ReadState) {
 	c.Send(p.shared.keeper, keeperRead{mirror: p.worker.mirror, tp: p.worker.tp, epoch: r.Epoch, number: r.Number, life: p.life, to: c.Self(), dead: p.gone})
 }
 
+// loaded hands what the coordinator has stored to the core, and what it should
+// have and hasn't: cuts that an earlier process made just before it died.
+func (p *partition) loaded(c actor.Context, m partitionRead) {
+	w := p.worker
+	in := func() fsm.Input {
+		return fsm.Loaded{State: m.state, LogEmpty: w.replica.State().End == 0, Ticket: m.ticket}
+	}
+	if m.state.State == messages.StateUnknown && w.replica.HasCuts() {
+		// Cuts of another mirror. They are forgotten before a state is stored, for
+		// with a state they would count as cuts of this one.
+		p.enqueue(c, partitionJob{name: "forget cuts", keep: true, read: m.number, run: func(ctx context.Context) fsm.Input {
+			if !w.forgetCuts(ctx) {
+				return nil
+			}
+			return in()
+		}})
+		return
+	}
+	p.feed(c, in())
+	s := m.state
+	missing := w.replica.CountCuts(w.mirror, persistence.Cut{From: s.CutFrom, To: s.CutTo, Records: s.CutRecords, Bytes: s.CutBytes})
+	if missing.To > missing.From {
+		p.log.Info("a cut before the last restart is counted now", zap.Int64("from", missing.From), zap.Int64("to", missing.To), zap.Int64("records", missing.Records))
+		p.feed(c, fsm.Noted{Cut: fsm.Cut{From: missing.From, To: missing.To, Records: missing.Records, Bytes: missing.Bytes}})
+	}
+}
+
 func (p *partition) after(c actor.Context, d time.Duration, m any) func() bool {
 	root, self := c.ActorSystem().Root, c.Self()
 	return p.shared.config.Clock.AfterFunc(d, func() { root.Send(self, m) })
@@ -319,6 +348,7 @@ func (p *partition) jobDone(c actor.Context, m partitionJobDone) {
 	if m.life != p.life || m.number != p.number || p.running == nil {
 		return
 	}
+	stale := p.running.read != 0 && p.running.read != p.readNumber
 	p.cancelJob()
 	p.running, p.cancelJob = nil, nil
 	if m.opened != 0 && m.opened == p.openWork {
@@ -326,7 +356,7 @@ func (p *partition) jobDone(c actor.Context, m partitionJobDone) {
 		p.admit()
 		reached("partition", "admit", "after")
 	}
-	if m.in != nil {
+	if m.in != nil && !stale {
 		p.feed(c, m.in)
 	}
 	p.nextJob(c)

@@ -74,8 +74,12 @@ func (r *idleReplica) Truncate(context.Context, int64, string) (persistence.Cut,
 func (r *idleReplica) AppendInternal(context.Context, []byte) (persistence.AppendInfo, error) {
 	return persistence.AppendInfo{}, nil
 }
-func (r *idleReplica) SetAdmit(bool)               {}
-func (r *idleReplica) Flush(context.Context) error { return nil }
+func (r *idleReplica) SetAdmit(bool) {}
+
+func (r *idleReplica) CountCuts(string, persistence.Cut) persistence.Cut { return persistence.Cut{} }
+func (r *idleReplica) HasCuts() bool                                     { return false }
+func (r *idleReplica) ForgetCuts(context.Context, string) error          { return nil }
+func (r *idleReplica) Flush(context.Context) error                       { return nil }
 
 func (r *idleReplica) AppendMirrorAt(context.Context, int64, int64, []byte) (persistence.AppendInfo, error) {
 	return persistence.AppendInfo{}, nil

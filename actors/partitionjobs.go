@@ -27,12 +27,16 @@ type replicaReader interface {
 	Log() persistence.Log
 	State() persistence.ReplicaState
 	Watch(f func()) (cancel func())
+	// CountCuts and HasCuts take no lock.
+	CountCuts(mirror string, stored persistence.Cut) (missing persistence.Cut)
+	HasCuts() bool
 }
 
 type replicaChanger interface {
 	SetMode(ctx context.Context, mode messages.Mode) (int64, error)
 	Truncate(ctx context.Context, offset int64, reason string) (persistence.Cut, error)
 	AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error)
+	ForgetCuts(ctx context.Context, mirror string) error
 	SetAdmit(admit bool)
 	// Flush makes everything appended durable.
 	Flush(ctx context.Context) error
@@ -357,6 +361,20 @@ func (w partitionWorker) open(ctx context.Context) {
 		err := w.disk(ctx, func() error { _, err := w.replica.SetMode(ctx, messages.ModeWritable); return err })
 		if err == nil || w.shared.config.Clock.Sleep(ctx, jobRetryDelay) != nil {
 			return
+		}
+	}
+}
+
+// forgetCuts is repeated until it works; false if it was given up.
+func (w partitionWorker) forgetCuts(ctx context.Context) bool {
+	for {
+		err := w.disk(ctx, func() error { return w.replica.ForgetCuts(ctx, w.mirror) })
+		if err == nil {
+			return true
+		}
+		w.shared.warn(w.tp, "forget cuts of another mirror", err)
+		if w.shared.config.Clock.Sleep(ctx, jobRetryDelay) != nil {
+			return false
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 const CheckpointFileName = "kagami-journal-checkpoint"
 
 // checkpointCompactBytes: below this size rewriting the file isn't worth it.
-// 16 MiB are about 170,000 records.
+// 16 MiB are about 120,000 records.
 const checkpointCompactBytes = 16 << 20
 
 // Checkpoints is the durable part of the journal state of all partitions in
@@ -76,7 +76,7 @@ func OpenCheckpoints(fsys persistence.FS, folder string, log *zap.Logger) (*Chec
 		c.log.Warn("skipped damaged checkpoint records", zap.String("file", c.path), zap.Int("damaged", damaged), zap.Int("records", records))
 	}
 	c.untaken = live
-	if damaged > 0 || records > 2*len(live)+64 {
+	if size, _ := checkCheckpointHeader(b); size != checkpointRecordSize || damaged > 0 || records > 2*len(live)+64 {
 		err = c.rewriteLocked(live)
 	} else {
 		err = c.reopenLocked()

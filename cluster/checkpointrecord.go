@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"kagami/messages"
+	"kagami/persistence"
 )
 
 // The checkpoint file is a header and records of one size, big-endian:
@@ -17,13 +18,17 @@ import (
 //	        36 epoch int32   40 node int32   44 zero uint32
 //	        48 sequence   56 generation   64 log start   72 log end
 //	        80 mode offset   88 pending offset   (int64 each)
+//	        96 cut: records   104 bytes   112 from   120 to   (int64 each)
+//	       128 cut: hash of the mirror's name uint64
 //
+// Version 1 ends at 96; its files are read, and rewritten when they are opened.
 // One size means that a damaged record hides no other one.
 const (
-	checkpointMagic      = "KAGAMICP"
-	checkpointVersion    = 1
-	checkpointHeaderSize = 16
-	checkpointRecordSize = 96
+	checkpointMagic       = "KAGAMICP"
+	checkpointVersion     = 2
+	checkpointHeaderSize  = 16
+	checkpointRecordSize  = 136
+	checkpointRecordSize1 = 96 // version 1
 
 	checkpointPut    = 1
 	checkpointDelete = 2
@@ -40,6 +45,8 @@ type Checkpoint struct {
 	// 0 = none.
 	Pending       OpKind
 	PendingOffset int64
+	// Cuts are all cuts so far, a pending one included.
+	Cuts CutCount
 }
 
 func checkpointHeader() []byte {
@@ -49,14 +56,19 @@ func checkpointHeader() []byte {
 	return b
 }
 
-func checkCheckpointHeader(b []byte) error {
+// checkCheckpointHeader returns the size of the records that follow.
+func checkCheckpointHeader(b []byte) (recordSize int, err error) {
 	if len(b) < checkpointHeaderSize || string(b[:8]) != checkpointMagic {
-		return fmt.Errorf("%w: it does not start with %s", ErrDamaged, checkpointMagic)
+		return 0, fmt.Errorf("%w: it does not start with %s", ErrDamaged, checkpointMagic)
 	}
-	if v := binary.BigEndian.Uint32(b[8:]); v != checkpointVersion {
-		return fmt.Errorf("%w: version %d, this program knows %d", ErrDamaged, v, checkpointVersion)
+	switch v := binary.BigEndian.Uint32(b[8:]); v {
+	case checkpointVersion:
+		return checkpointRecordSize, nil
+	case 1:
+		return checkpointRecordSize1, nil
+	default:
+		return 0, fmt.Errorf("%w: version %d, this program knows up to %d", ErrDamaged, v, checkpointVersion)
 	}
-	return nil
 }
 
 func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
@@ -76,14 +88,20 @@ func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
 	be.PutUint64(b[72:], uint64(c.State.LogEnd))
 	be.PutUint64(b[80:], uint64(c.State.ModeOffset))
 	be.PutUint64(b[88:], uint64(c.PendingOffset))
+	be.PutUint64(b[96:], uint64(c.Cuts.Records))
+	be.PutUint64(b[104:], uint64(c.Cuts.Bytes))
+	be.PutUint64(b[112:], uint64(c.Cuts.From))
+	be.PutUint64(b[120:], uint64(c.Cuts.To))
+	be.PutUint64(b[128:], c.Cuts.Mirror)
 	be.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 	return dst
 }
 
-// parseCheckpointRecord reads one record; ok is false if it is damaged.
+// parseCheckpointRecord reads one record, which is all of b; ok is false if it is
+// damaged.
 func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 	be := binary.BigEndian
-	if crc32.Checksum(b[4:checkpointRecordSize], castagnoli) != be.Uint32(b) {
+	if crc32.Checksum(b[4:], castagnoli) != be.Uint32(b) {
 		return 0, c, false
 	}
 	copy(c.Key.TopicID[:], b[8:24])
@@ -101,6 +119,12 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 	}
 	c.Pending = OpKind(b[6])
 	c.PendingOffset = int64(be.Uint64(b[88:]))
+	if len(b) >= checkpointRecordSize {
+		c.Cuts = CutCount{Mirror: be.Uint64(b[128:]), Cut: persistence.Cut{
+			Records: int64(be.Uint64(b[96:])), Bytes: int64(be.Uint64(b[104:])),
+			From: int64(be.Uint64(b[112:])), To: int64(be.Uint64(b[120:])),
+		}}
+	}
 	return b[4], c, b[4] == checkpointPut || b[4] == checkpointDelete
 }
 
@@ -110,14 +134,15 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 // newer data, so everything pending before the damage is dropped.
 func replayCheckpoints(b []byte) (live map[messages.PartitionKey]Checkpoint, records, damaged int, err error) {
 	live = make(map[messages.PartitionKey]Checkpoint)
-	if err := checkCheckpointHeader(b); err != nil {
+	size, err := checkCheckpointHeader(b)
+	if err != nil {
 		return nil, 0, 0, err
 	}
 	b = b[checkpointHeaderSize:]
 	tail := 0 // damaged records with none intact behind them: an append that didn't finish
-	for ; len(b) >= checkpointRecordSize; b = b[checkpointRecordSize:] {
+	for ; len(b) >= size; b = b[size:] {
 		records++
-		kind, c, ok := parseCheckpointRecord(b)
+		kind, c, ok := parseCheckpointRecord(b[:size])
 		if !ok {
 			damaged++
 			tail++

@@ -25,6 +25,12 @@ type journal interface {
 	// closing returns the checkpoint that a clean close leaves behind; ok is false
 	// when the file says the same already or the state must not be written.
 	closing() (cp Checkpoint, ok bool)
+	// cutCount is the present count of cuts; countCutsFrom raises it to what is
+	// stored elsewhere, or begins anew for another mirror.
+	cutCount() CutCount
+	countCutsFrom(stored CutCount)
+	// forgetCuts makes a count of nothing outlive the process.
+	forgetCuts(mirror uint64) error
 }
 
 // Applied is what an accepted operation did.
@@ -51,6 +57,9 @@ type direct struct {
 	state       JournalState
 	durable     JournalState // what the checkpoint file says
 	failed      error        // a cut that was decided and couldn't be carried out
+	// cuts so far. They are durable together with the cut, so that one that nobody
+	// has heard of, because of a crash, is still counted (OP-37).
+	cuts CutCount
 }
 
 // openDirect starts from the checkpoint and compares it with the log. The log
@@ -67,7 +76,7 @@ func openDirect(o ReplicaOptions) (*direct, error) {
 	if !knownMode(cp.State.Mode) {
 		return nil, fmt.Errorf("checkpoint of %s: %w: mode %d", key, ErrDamaged, cp.State.Mode)
 	}
-	d.state, d.durable = cp.State, cp.State
+	d.state, d.durable, d.cuts = cp.State, cp.State, cp.Cuts
 	if cp.Pending != 0 {
 		again := Operation{Kind: cp.Pending, Offset: cp.PendingOffset}
 		d.reached(again, "repeated")
@@ -148,7 +157,11 @@ func (d *direct) raise(next JournalState, op Operation) error {
 		return err
 	}
 	d.reached(op, "written")
-	return d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next})
+	return d.checkpoints.Put(true, d.checkpoint(next))
+}
+
+func (d *direct) checkpoint(s JournalState) Checkpoint {
+	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts}
 }
 
 // applyCut makes a cut that a crash can't leave half done.
@@ -156,17 +169,20 @@ func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, err
 	if op.Kind == OpTruncate && op.Offset >= d.log.End() || op.Kind == OpRestartAt && d.log.LogStart() == op.Offset && d.log.End() == op.Offset {
 		return persistence.Cut{From: d.log.End(), To: d.log.End()}, nil // nothing to remove, nothing to remember
 	}
-	err := d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next, Pending: op.Kind, PendingOffset: op.Offset})
-	if err != nil {
+	before := d.cuts
+	pending := d.checkpoint(next)
+	pending.Pending, pending.PendingOffset, pending.Cuts = op.Kind, op.Offset, before.plus(d.planCut(op))
+	if err := d.checkpoints.Put(true, pending); err != nil {
 		return persistence.Cut{}, err
 	}
 	d.reached(op, "checkpointed")
 	cut, err := d.cut(op)
 	if err == nil {
 		d.reached(op, "cut")
+		d.cuts = before.plus(cut)
 		after := next
 		after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
-		if err = d.checkpoints.Put(true, Checkpoint{Key: d.key, State: after}); err == nil {
+		if err = d.checkpoints.Put(true, d.checkpoint(after)); err == nil {
 			d.durable = after
 			return cut, nil
 		}
@@ -198,7 +214,7 @@ func (d *direct) enter(next JournalState, op Operation) error {
 		}
 		d.reached(op, "flushed")
 	}
-	if err := d.checkpoints.Put(true, Checkpoint{Key: d.key, State: next}); err != nil {
+	if err := d.checkpoints.Put(true, d.checkpoint(next)); err != nil {
 		return err
 	}
 	d.reached(op, "checkpointed")
@@ -208,7 +224,7 @@ func (d *direct) enter(next JournalState, op Operation) error {
 
 // persist writes the current state.
 func (d *direct) persist(durable bool) error {
-	if err := d.checkpoints.Put(durable, Checkpoint{Key: d.key, State: d.state}); err != nil {
+	if err := d.checkpoints.Put(durable, d.checkpoint(d.state)); err != nil {
 		return err
 	}
 	d.durable = d.state
@@ -219,5 +235,5 @@ func (d *direct) closing() (cp Checkpoint, ok bool) {
 	if d.failed != nil || d.state == d.durable {
 		return Checkpoint{}, false
 	}
-	return Checkpoint{Key: d.key, State: d.state}, true
+	return d.checkpoint(d.state), true
 }

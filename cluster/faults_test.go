@@ -57,8 +57,14 @@ func openFaultRig(ctx context.Context, fsys *faultfs.FS) (g *faultRig, err error
 	g.r, err = OpenReplica(ReplicaOptions{
 		Key: testKey, Partition: info.TopicPartition, Node: 1, Log: log, Checkpoints: g.checkpoints, Admit: true, Logger: zap.NewNop(),
 	})
+	if err == nil {
+		countedCuts(g.r) // a mirror counts
+	}
 	return g, err
 }
+
+// countedCuts is what mirror m is told about cuts of earlier processes.
+func countedCuts(r *Replica) persistence.Cut { return r.CountCuts("m", persistence.Cut{}) }
 
 // close lets go of everything; after a crash nothing of it reaches the disk.
 func (g *faultRig) close() {
@@ -78,6 +84,7 @@ type faultModel struct {
 	epoch  int32
 	seal   int64 // -1: not sealed
 	synced int64 // records below were answered as durable
+	cut    int64 // records that cuts removed; a restart above the end isn't one
 }
 
 func (m faultModel) end() int64 { return int64(len(m.values)) }
@@ -132,6 +139,7 @@ func stepClaim(epoch int32) faultStep {
 
 func stepCut(to int64) faultStep {
 	return func(ctx context.Context, g *faultRig, m faultModel) (faultModel, func() error) {
+		m.cut += m.end() - to
 		m.values = m.values[:to:to]
 		m.synced, m.seal = min(m.synced, to), min(m.seal, to)
 		return m, func() error { _, err := g.r.Truncate(ctx, to, "test"); return err }
@@ -238,6 +246,8 @@ func checkAfterCrash(ctx context.Context, fsys *faultfs.FS, loss faultfs.Loss, a
 		return fmt.Errorf("epoch %d", s.LeaderEpoch)
 	case s.End < min(answered.synced, wanted.end()):
 		return fmt.Errorf("log end %d, synced was %d", s.End, answered.synced)
+	case countedCuts(g.r).Records != answered.cut && countedCuts(g.r).Records != wanted.cut:
+		return fmt.Errorf("cuts %+v", countedCuts(g.r))
 	case !isPrefix(s, got, answered) && !isPrefix(s, got, wanted):
 		return fmt.Errorf("start %d, end %d, records %q", s.LogStart, s.End, got)
 	case loss == faultfs.LoseNothing && s.End != answered.end() && s.End != wanted.end():

@@ -42,8 +42,13 @@ type Replica struct {
 
 	gate     atomic.Uint32
 	retained atomic.Int64 // log end at open, or when retention last looked
-	watchers atomic.Pointer[[]*watcher]
-	watchMu  sync.Mutex // held to change watchers
+
+	// Counts of cuts, see cuts.go.
+	cutsAtOpen atomic.Pointer[CutCount] // nil without any
+	cutsStored atomic.Pointer[CutCount] // not yet taken over by the journal
+	hasCuts    atomic.Bool
+	watchers   atomic.Pointer[[]*watcher]
+	watchMu    sync.Mutex // held to change watchers
 
 	// The published state, a sequence lock: version is odd while it is written.
 	version    atomic.Uint64
@@ -87,6 +92,10 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 	}
 	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, journal: j, zl: o.Logger}
 	r.retained.Store(j.state.LogEnd)
+	if j.cuts.To > 0 {
+		r.cutsAtOpen.Store(new(j.cuts))
+		r.hasCuts.Store(true)
+	}
 	if o.Admit {
 		r.gate.Store(gateAdmit)
 	}
@@ -236,7 +245,11 @@ func (r *Replica) cutLocked(ctx context.Context, kind OpKind, offset int64, reas
 	if s.Mode == messages.ModeWritable {
 		return Applied{}, fmt.Errorf("%s of %s to %d: %w", kind, r.tp, offset, ErrWritable)
 	}
+	if stored := r.cutsStored.Swap(nil); stored != nil {
+		r.journal.countCutsFrom(*stored)
+	}
 	done, err := r.proposeLocked(ctx, Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
+	r.hasCuts.Store(r.journal.cutCount().To > 0)
 	if c := done.Cut; err == nil && (c.Records > 0 || c.Bytes > 0 || c.From != c.To) {
 		r.zl.Info("cut the log", zap.Stringer("op", kind), zap.String("reason", reason),
 			zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),

@@ -251,6 +251,53 @@ func TestReplicaTruncate(t *testing.T) {
 	require.Equal(t, int64(500), s.End)
 }
 
+// TestReplicaCountsCuts: what was cut in a mirror and isn't stored is known to
+// the next process, whatever else is written meanwhile, and to no other mirror.
+func TestReplicaCountsCuts(t *testing.T) {
+	g := newRig(t)
+	again := func() {
+		t.Helper()
+		g.kill()
+		g.open()
+		require.NoError(t, g.r.Claim(t.Context(), 5))
+	}
+	cut := func(to int64) persistence.Cut {
+		t.Helper()
+		end := g.r.State().End
+		g.mode(messages.ModeMirroring)
+		_, err := g.r.AppendMirror(t.Context(), end, append(records(end, 3, 1), records(end+3, 2, 1)...))
+		require.NoError(t, err)
+		c, err := g.r.Truncate(t.Context(), to, "test")
+		require.NoError(t, err)
+		return c
+	}
+	none := persistence.Cut{}
+	require.Zero(t, g.r.CountCuts("m", none))
+	first := cut(3)
+	require.Zero(t, g.r.CountCuts("m", none), "this process has told of its own")
+	again()
+	require.Equal(t, first, g.r.CountCuts("m", none))
+	require.Zero(t, g.r.CountCuts("m", first), "stored")
+	second := cut(3)
+	g.mode(messages.ModeWritable)
+	again()
+	require.Equal(t, second, g.r.CountCuts("m", first), "what is stored counts as well")
+
+	require.Zero(t, g.r.CountCuts("other", none))
+	third := cut(3)
+	again()
+	require.Zero(t, g.r.CountCuts("m", first))
+	require.Equal(t, third, g.r.CountCuts("other", none))
+
+	require.True(t, g.r.HasCuts())
+	require.NoError(t, g.r.ForgetCuts(t.Context(), "other"))
+	require.False(t, g.r.HasCuts())
+	require.Zero(t, g.r.CountCuts("other", none))
+	again()
+	require.Zero(t, g.r.CountCuts("other", none))
+	require.False(t, g.r.HasCuts())
+}
+
 func TestReplicaSealIsRepeatable(t *testing.T) {
 	g := newRig(t)
 	g.mode(messages.ModeMirroring)

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+
+	"kagami/messages"
+	"kagami/messages/batch"
+	"kagami/persistence"
+)
+
+// planCutBytesMax bounds what is read to count a cut before it is made. Beyond it
+// the plan counts offsets, an upper bound; the cut itself counts for certain, so
+// the plan shows only after a crash in the middle of a cut.
+const (
+	planCutBytesMax = 64 << 20
+	planCutChunk    = 1 << 20
+)
+
+// planCut is what op is going to remove.
+func (d *direct) planCut(op Operation) persistence.Cut {
+	from := d.log.LogStart()
+	if op.Kind == OpTruncate {
+		from = max(from, op.Offset)
+	}
+	plan := persistence.Cut{From: op.Offset, To: d.log.End()}
+	for at := from; at < plan.To; {
+		if plan.Bytes >= planCutBytesMax {
+			plan.Records += plan.To - at
+			return plan
+		}
+		next, err := d.countChunk(at, &plan)
+		if err != nil || next <= at {
+			plan.Records += plan.To - at // the cut doesn't depend on it
+			return plan
+		}
+		at = next
+	}
+	return plan
+}
+
+func (d *direct) countChunk(at int64, plan *persistence.Cut) (next int64, err error) {
+	chunk, err := d.log.Read(at, planCutChunk, plan.To, true)
+	if err != nil {
+		return at, err
+	}
+	defer chunk.Release()
+	b, err := chunk.ReadAll()
+	if err != nil || len(b) == 0 {
+		return at, err
+	}
+	err = eachBatch(b, func(h batch.Header, _ []byte) error {
+		plan.Records += int64(h.Records)
+		plan.Bytes += int64(h.Size())
+		return nil
+	})
+	return chunk.NextOffset, err
+}
+
+// CutCount is what was cut from a partition in the life of a mirror.
+type CutCount struct {
+	Mirror uint64 // hash of the mirror's name
+	// Cut has sums of records and bytes, and the offsets of the last cut. All zero
+	// = none.
+	persistence.Cut
+}
+
+// plus counts one more cut. One of nothing isn't any, and neither is a restart
+// above the log end: that is a gap (fsm counts them alike).
+func (c CutCount) plus(cut persistence.Cut) CutCount {
+	if cut.To <= cut.From {
+		return c
+	}
+	cut.Records += c.Records
+	cut.Bytes += c.Bytes
+	c.Cut = cut
+	return c
+}
+
+func mirrorHash(mirror string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(mirror)) // never fails
+	return h.Sum64()
+}
+
+// CountCuts says what the mirror's coordinator has stored of the partition's cuts,
+// and returns what it hasn't: cuts that an earlier process made, and died before
+// it could have them stored. (A count is durable together with its cut.) It takes
+// no lock. A partition that has no state yet in the mirror: see ForgetCuts.
+func (r *Replica) CountCuts(mirror string, stored persistence.Cut) (missing persistence.Cut) {
+	hash := mirrorHash(mirror)
+	r.cutsStored.Store(&CutCount{Mirror: hash, Cut: stored})
+	c := r.cutsAtOpen.Load()
+	if c == nil || c.Mirror != hash || c.Records <= stored.Records && c.Bytes <= stored.Bytes {
+		return persistence.Cut{}
+	}
+	return persistence.Cut{From: c.From, To: c.To, Records: max(0, c.Records-stored.Records), Bytes: max(0, c.Bytes-stored.Bytes)}
+}
+
+// HasCuts reports whether any cut is counted. It takes no lock.
+func (r *Replica) HasCuts() bool { return r.hasCuts.Load() }
+
+// ForgetCuts begins to count cuts from nothing, for a mirror in which the
+// partition has no state yet; it must return before the first one is stored. It
+// writes only if there is something to forget.
+func (r *Replica) ForgetCuts(_ context.Context, mirror string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("forget cuts of %s: replica is closed: %w", r.tp, messages.ErrNotLeader)
+	}
+	if err := r.journal.forgetCuts(mirrorHash(mirror)); err != nil {
+		return fmt.Errorf("forget cuts of %s: %w", r.tp, err)
+	}
+	r.cutsAtOpen.Store(nil)
+	r.cutsStored.Store(nil)
+	r.hasCuts.Store(false)
+	return nil
+}
+
+func (d *direct) cutCount() CutCount { return d.cuts }
+
+func (d *direct) countCutsFrom(stored CutCount) {
+	if d.cuts.Mirror != stored.Mirror {
+		d.cuts = stored
+		return
+	}
+	if d.cuts.To == 0 {
+		d.cuts.From, d.cuts.To = stored.From, stored.To
+	}
+	d.cuts.Records, d.cuts.Bytes = max(d.cuts.Records, stored.Records), max(d.cuts.Bytes, stored.Bytes)
+}
+
+func (d *direct) forgetCuts(mirror uint64) error {
+	had := d.cuts
+	d.cuts = CutCount{Mirror: mirror}
+	if had.To == 0 {
+		return nil
+	}
+	err := d.failed
+	if err == nil {
+		err = d.persist(false)
+	}
+	if err != nil {
+		d.cuts = had
+	}
+	return err
+}
