@@ -10,8 +10,8 @@ import (
 type flushKind int
 
 const (
-	flushData  flushKind = iota + 1 // the active segment is synced already; the state slot can wait
-	flushAll                        // sync everything, write the state slot
+	flushData flushKind = iota + 1 // the active segment is synced already; the state slot can wait
+	flushAll                       // sync everything, write the state slot
 )
 
 const (
