@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,6 +48,7 @@ func (w *world) settle() {
 		})
 	}
 	w.note("equal")
+	w.judgeVictims()
 	w.judgeStored(w.source(), "t")
 	w.judgeStored(w.dest(), "t")
 	w.judgeEpochs()
@@ -258,11 +260,9 @@ func (w *world) judgeUsage(c *cluster) {
 		if m := goroutineCount.FindSubmatch(body); m != nil {
 			u.goroutines, _ = strconv.Atoi(string(m[1]))
 		}
-		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		if err != nil {
+		if u.files, err = openFiles(pid, c.node.DataDir()); err != nil {
 			return u, err
 		}
-		u.files = len(files)
 		list, err := c.side.Admin.ListTopicsWithInternal(ctx)
 		for _, d := range list {
 			u.partitions += len(d.Partitions)
@@ -286,4 +286,25 @@ func (w *world) judgeUsage(c *cluster) {
 		w.usage[pid] = now
 	}
 	w.note("%s: %+v", c.name, now)
+}
+
+// openFiles counts what a process holds open, but for files of living logs: a cache
+// with a limit keeps those.
+func openFiles(pid int, data string) (int, error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, f := range files {
+		to, err := os.Readlink(filepath.Join(dir, f.Name()))
+		if err != nil {
+			continue // closed meanwhile
+		}
+		if !strings.HasPrefix(to, data+"/") || strings.HasSuffix(to, " (deleted)") {
+			n++
+		}
+	}
+	return n, nil
 }
