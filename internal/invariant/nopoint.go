@@ -1,4 +1,4 @@
-//go:build !faultpoints
+//go:build !faultpoints || !unix
 
 package invariant
 

@@ -74,6 +74,18 @@ func StartNode(tb testing.TB, opts NodeOptions) *Node {
 
 // NewNode starts a node for a caller who calls Close. opts.Dir is required.
 func NewNode(ctx context.Context, opts NodeOptions) (*Node, error) {
+	n, err := PrepareNode(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.Start(ctx); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// PrepareNode is NewNode without the start.
+func PrepareNode(opts NodeOptions) (*Node, error) {
 	ports, err := proc.Ports(2)
 	if err != nil {
 		return nil, err
@@ -95,9 +107,6 @@ func NewNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 	}
 	if err := os.WriteFile(n.file(), []byte(text.String()), 0o644); err != nil {
 		return nil, fmt.Errorf("write settings of the node: %w", err)
-	}
-	if err := n.Start(ctx); err != nil {
-		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
