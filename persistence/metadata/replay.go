@@ -194,7 +194,10 @@ func (s *Store) publish(d Delta) {
 	subs := s.subs
 	s.mu.Unlock()
 	for _, sub := range subs {
-		if sub.greeted && !sub.gone.Load() {
+		switch {
+		case !sub.greeted: // it came since the last look: what it is told includes d
+			sub.greet(d.New)
+		case !sub.gone.Load():
 			sub.f(d)
 		}
 	}
@@ -212,25 +215,29 @@ func (s *Store) greet() {
 	s.mu.Unlock()
 	img := s.Image()
 	for _, sub := range subs {
-		if sub.greeted {
-			continue
+		if !sub.greeted {
+			sub.greet(img)
 		}
-		sub.greeted = true
-		if sub.gone.Load() {
-			continue
-		}
-		d := Delta{
-			Old: EmptyImage(), New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
-			Brokers: true, Controller: true, Features: true,
-		}
-		for _, t := range img.sorted {
-			d.Topics[t.Name] = struct{}{}
-		}
-		for _, m := range img.mirrors {
-			d.Mirrors[m.Name] = struct{}{}
-		}
-		sub.f(d)
 	}
+}
+
+// greet tells a new subscriber all that img has, as one delta from nothing.
+func (sub *subscription) greet(img *Image) {
+	sub.greeted = true
+	if sub.gone.Load() {
+		return
+	}
+	d := Delta{
+		Old: EmptyImage(), New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
+		Brokers: true, Controller: true, Features: true,
+	}
+	for _, t := range img.sorted {
+		d.Topics[t.Name] = struct{}{}
+	}
+	for _, m := range img.mirrors {
+		d.Mirrors[m.Name] = struct{}{}
+	}
+	sub.f(d)
 }
 
 func (s *Store) fail(err error) {
