@@ -87,7 +87,8 @@ type bench struct {
 
 // TestBench measures everything. Settings: KAGAMI_BENCH_MB (per topic, default
 // 1024), KAGAMI_BENCH_PARTITIONS (default 1,16,64), KAGAMI_BENCH_IDLE (default
-// 1000,10000; "none"), KAGAMI_BENCH_WHO (default all three, by name).
+// 1000,10000; "none"), KAGAMI_BENCH_WHO (of Kagami and MirrorMaker 2, by name;
+// default both), KAGAMI_BENCH_PROFILE (an existing folder for CPU profiles).
 func TestBench(t *testing.T) {
 	if os.Getenv("KAGAMI_BENCH") == "" {
 		t.Skip("KAGAMI_BENCH=1 measures; it takes minutes")
