@@ -145,7 +145,7 @@ func (w *world) failover() {
 	names := w.names("t")
 	for _, name := range names {
 		w.poll(settleWithin, name+" equal before the failover", func(ctx context.Context) error {
-			return e2e.AwaitEqual(ctx, w.source().side, w.dest().side, name)
+			return e2e.Different(ctx, w.source().side, w.dest().side, name, true)
 		})
 	}
 	loss := w.rng.IntN(3)
@@ -182,7 +182,6 @@ func (w *world) failover() {
 		}
 	}
 	w.judgeStored(w.dest(), "t")
-	w.keepAll()
 	if w.rng.IntN(5) == 0 {
 		w.deleteMirror()
 	}
