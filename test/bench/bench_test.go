@@ -95,6 +95,7 @@ func TestBench(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Minute)
 	defer cancel()
+	t.Setenv(javaOptions, "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC")
 	b := &bench{t: t, ctx: ctx}
 	defer func() { b.report.Write(os.Stdout) }()
 	sizes, idle := list(t, "KAGAMI_BENCH_PARTITIONS", "1,16,64"), list(t, "KAGAMI_BENCH_IDLE", "1000,10000")
