@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,10 +143,7 @@ func TestCopiedFolder(t *testing.T) {
 		w.writer("t-0")
 		w.pause(600, 1200)
 		tp.mu.Lock()
-		before := map[string]place{}
-		for v, p := range tp.acked {
-			before[v] = p
-		}
+		before := maps.Clone(tp.acked)
 		tp.mu.Unlock()
 		dir := t.TempDir()
 		out, err := exec.CommandContext(t.Context(), "cp", "-a", a.node.DataDir(), filepath.Join(dir, "data")).CombinedOutput()

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -179,7 +178,7 @@ func (p *Proxy) pump(dst, src *net.TCPConn) {
 			}
 			b = b[len(part):]
 		}
-		if err == io.EOF || err != nil {
+		if err != nil {
 			return
 		}
 	}
