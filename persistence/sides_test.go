@@ -25,18 +25,27 @@ func TestSidePointUnderChanges(t *testing.T) {
 		kept   bool
 	}{
 		{"nothing", func(*testing.T, *segLog) {}, true},
-		{"appends", func(t *testing.T, l *segLog) { appendNext(t, l, 3) }, true},
-		{"a new segment", func(t *testing.T, l *segLog) { appendNext(t, l, 20) }, false},
+		{"appends", func(t *testing.T, l *segLog) {
+			t.Helper()
+			appendNext(t, l, 3)
+		}, true},
+		{"a new segment", func(t *testing.T, l *segLog) {
+			t.Helper()
+			appendNext(t, l, 20)
+		}, false},
 		{"a cut below", func(t *testing.T, l *segLog) {
+			t.Helper()
 			_, err := l.Truncate(2)
 			require.NoError(t, err)
 		}, false},
 		{"a cut, and more than before", func(t *testing.T, l *segLog) {
+			t.Helper()
 			_, err := l.Truncate(2)
 			require.NoError(t, err)
 			appendNext(t, l, 6)
 		}, false},
 		{"a log start above", func(t *testing.T, l *segLog) {
+			t.Helper()
 			appendNext(t, l, 3)
 			require.NoError(t, l.RaiseLogStart(7))
 		}, false},
