@@ -156,12 +156,22 @@ func (c *Checkpoints) writeLocked(b []byte) error {
 		return err
 	}
 	if c.size >= c.compactAt && !c.syncing {
-		if err := c.compactLocked(); err != nil {
+		err := c.compactLocked()
+		switch {
+		case errors.Is(err, errNotReplaced): // the old file is as good as before
+			c.compactAt = c.size + checkpointCompactBytes
+			c.log.Warn("checkpoint file not compacted, tried again later", zap.String("file", c.path), zap.Error(err))
+		case err != nil:
 			return c.failLocked("compact", err)
 		}
 	}
 	if _, err := c.file.WriteAt(b, c.size); err != nil {
-		return c.failLocked("write", err)
+		// A full disk, mostly. What was written of it must not come back behind a
+		// later record; with that done the file goes on when there is room.
+		if cut := c.file.Truncate(c.size); cut != nil {
+			return c.failLocked("write", errors.Join(err, cut))
+		}
+		return fmt.Errorf("write checkpoint file %s: %w: %w", c.path, messages.ErrStorage, err)
 	}
 	c.size += int64(len(b))
 	c.written++
@@ -237,6 +247,9 @@ func (c *Checkpoints) compactLocked() error {
 	return old.Close()
 }
 
+// errNotReplaced: the file's successor couldn't be written; the file is untouched.
+var errNotReplaced = errors.New("the old one stays")
+
 // rewriteLocked puts a file with just the live records in place of the old one.
 func (c *Checkpoints) rewriteLocked(live map[messages.PartitionKey]Checkpoint) error {
 	b := checkpointHeader()
@@ -245,7 +258,7 @@ func (c *Checkpoints) rewriteLocked(live map[messages.PartitionKey]Checkpoint) e
 	}
 	tmp := c.path + ".tmp"
 	if err := c.writeFile(tmp, b); err != nil {
-		return fmt.Errorf("write checkpoint file %s: %w", tmp, err)
+		return fmt.Errorf("write checkpoint file %s: %w: %w", tmp, errNotReplaced, err)
 	}
 	if err := c.fs.Rename(tmp, c.path); err != nil {
 		return fmt.Errorf("rename checkpoint file %s: %w", tmp, err)

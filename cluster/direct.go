@@ -57,6 +57,7 @@ type direct struct {
 	state       JournalState
 	durable     JournalState // what the checkpoint file says
 	failed      error        // a cut that was decided and couldn't be carried out
+	again       func() error // carries it out, set with failed
 	// cuts so far. They are durable together with the cut, so that one that nobody
 	// has heard of, because of a crash, is still counted (OP-37).
 	cuts CutCount
@@ -113,7 +114,7 @@ func (d *direct) State() JournalState { return d.state }
 
 // Propose decides and applies op.
 func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
-	if d.failed != nil {
+	if d.failed != nil && d.again() != nil {
 		return Applied{State: d.state}, d.failed
 	}
 	if err := ctx.Err(); err != nil {
@@ -176,21 +177,44 @@ func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, err
 		return persistence.Cut{}, err
 	}
 	d.reached(op, "checkpointed")
-	cut, err := d.cut(op)
+	made, err := d.finishCut(next, op, before, nil)
 	if err == nil {
+		return *made, nil
+	}
+	// The cut is decided for good: it is repeated before the next operation (a full
+	// disk may have room by then) or when the replica is opened again, and until then
+	// nothing may be appended behind it.
+	d.failed = fmt.Errorf("%s to %d is not finished: %w", op.Kind, op.Offset, err)
+	d.again = func() error {
+		if made, err = d.finishCut(next, op, before, made); err != nil {
+			return err
+		}
+		d.state, d.failed, d.again = next, nil, nil
+		d.settle()
+		return nil
+	}
+	return persistence.Cut{}, d.failed
+}
+
+// finishCut makes the cut that a checkpoint has announced, unless made says that it
+// is made, and writes down that it is.
+func (d *direct) finishCut(next JournalState, op Operation, before CutCount, made *persistence.Cut) (*persistence.Cut, error) {
+	if made == nil {
+		cut, err := d.cut(op)
+		if err != nil {
+			return nil, err
+		}
+		made = &cut
 		d.reached(op, "cut")
 		d.cuts = before.plus(cut)
-		after := next
-		after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
-		if err = d.checkpoints.Put(true, d.checkpoint(after)); err == nil {
-			d.durable = after
-			return cut, nil
-		}
 	}
-	// The cut is decided for good: it will be repeated when the replica is opened
-	// again, and until then nothing may be appended behind it.
-	d.failed = fmt.Errorf("%s to %d is not finished: %w", op.Kind, op.Offset, err)
-	return cut, d.failed
+	after := next
+	after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
+	if err := d.checkpoints.Put(true, d.checkpoint(after)); err != nil {
+		return made, err
+	}
+	d.durable = after
+	return made, nil
 }
 
 func (d *direct) cut(op Operation) (persistence.Cut, error) {
