@@ -32,7 +32,7 @@ func outputName(o fsm.Output) string {
 }
 
 // writeName is the state that a write stores, LME for one that stores the last
-// mirror epoch under the present state, and "reset" for a reset write.
+// mirror epoch under the present state, "note" for a reset write or a note.
 func writeName(w fsm.Write) string {
 	switch {
 	case w.State != messages.StateUnknown:
@@ -40,7 +40,7 @@ func writeName(w fsm.Write) string {
 	case w.LME != messages.NoEpoch:
 		return "LME"
 	default:
-		return "reset or note"
+		return "note"
 	}
 }
 

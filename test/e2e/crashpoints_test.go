@@ -54,7 +54,7 @@ func TestCrashPoints(t *testing.T) {
 	base, w, err := runCrash(t, []string{"KAGAMI_FAULT_LIST=" + list})
 	require.NoError(t, err)
 	require.Zero(t, w.crashes)
-	require.Equal(t, []string{"ABORT of 5", "ABORT of 6", "MIRROR_PID_RESET", "kept 1", "kept 2", "kept 3"}, base.Tail)
+	require.Equal(t, []string{"ABORT of 5", "ABORT of 6", "MIRROR_PID_RESET", "kept 1", "kept 2", "MIRROR_PID_RESET", "kept 3"}, base.Tail)
 	require.NoError(t, w.judge(base, base))
 	b, err := os.ReadFile(list)
 	require.NoError(t, err)
@@ -96,8 +96,8 @@ func TestCrashPoints(t *testing.T) {
 // chooseCases picks what to try of the points of the undisturbed run, which come
 // in its order, see TestCrashPoints.
 func chooseCases(points []string, which string) []crashCase {
-	var stop []string // of the second stop
-	var first, last = slices.Index(points, "partition.PersistWrite(STOPPING).before:2"), slices.Index(points, "partition.admit.after:2")
+	var stop []string // of the second stop and the third
+	var first, last = slices.Index(points, "partition.PersistWrite(STOPPING).before:2"), slices.Index(points, "partition.PersistWrite(STOPPED).after:3")
 	if first >= 0 && last > first {
 		for _, p := range points[first : last+1] {
 			if strings.HasPrefix(p, "partition.") || strings.HasPrefix(p, "journal.data.") || strings.HasPrefix(p, "coordinator.") {
@@ -149,6 +149,8 @@ func (w *crashWorld) judge(base, got crashEnd) error {
 		{"last mirror epoch after the first stop", base.First.LastMirrorEpoch, got.First.LastMirrorEpoch},
 		{"state after the second stop", base.Last.State, got.Last.State},
 		{"last mirror epoch after the second stop", base.Last.LastMirrorEpoch, got.Last.LastMirrorEpoch},
+		{"state after the third stop", base.Third.State, got.Third.State},
+		{"last mirror epoch after the third stop", base.Third.LastMirrorEpoch, got.Third.LastMirrorEpoch},
 		{"failures", base.Last.RetryAttempt, got.Last.RetryAttempt},
 		{"open transactions", base.Last.OpenTransactions, got.Last.OpenTransactions},
 		{"states", withoutRetries(base.States), withoutRetries(got.States)},
@@ -181,11 +183,13 @@ func (w *crashWorld) judge(base, got crashEnd) error {
 	return errors.Join(errs...)
 }
 
-// withoutRetries leaves out what a crash may add, a state that is written again,
-// and what it may spare: the metadata refresh of the new process may raise the
+// withoutRetries leaves out what a crash may add, a state that is written again
+// or a failure that is retried, and what it may spare: the metadata refresh of the new process may raise the
 // epoch before a batch needs it.
 func withoutRetries(states []string) []string {
-	return slices.Compact(slices.DeleteFunc(slices.Clone(states), func(s string) bool { return s == messages.StateEpochFencing.String() }))
+	return slices.Compact(slices.DeleteFunc(slices.Clone(states), func(s string) bool {
+		return s == messages.StateEpochFencing.String() || strings.HasPrefix(s, messages.StateFailed.String())
+	}))
 }
 
 func withoutSecondReset(tail []string) []string {

@@ -276,19 +276,17 @@ func (w *crashWorld) refused() error {
 }
 
 // run is the scenario: mirror, failover, writes on both sides, failback that
-// cuts ours, epochs that the source has raised, pause, resume, failover with open
-// transactions, and the end of the mirror.
+// cuts ours, epochs that the source has raised, a failure, pause, resume, failover
+// with open transactions, a start that fails and is stopped, and the end of the mirror.
 func (w *crashWorld) run() (end crashEnd, err error) {
 	steps := []struct {
 		name string
 		do   func() error
 	}{
 		{"mirror", w.mirror},
-		{"failover", func() (err error) {
-			if err = w.topics("stop", func(ctx context.Context, m string, t []string) (client.TopicResults, error) {
-				return w.adm.StopMirrorTopics(ctx, m, t)
-			}); err == nil {
-				end.First, err = w.await("STOPPED")
+		{"failover out of a pause", func() (err error) {
+			if err = w.pauseTopic(); err == nil {
+				end.First, err = w.stopTopic()
 			}
 			return err
 		}},
@@ -299,8 +297,10 @@ func (w *crashWorld) run() (end crashEnd, err error) {
 			_, err := w.awaitCopied()
 			return err
 		}},
+		{"failure", w.failure},
 		{"pause", w.pause},
 		{"second failover", func() (err error) { end.Last, err = w.failover(); return err }},
+		{"failover out of a failed start", func() (err error) { end.Third, err = w.stopUnaligned(); return err }},
 		{"end of the mirror", w.endMirror},
 	}
 	for _, s := range steps {
@@ -355,11 +355,62 @@ func (w *crashWorld) failback() (client.DescribedPartition, error) {
 	return p, err
 }
 
-func (w *crashWorld) pause() error {
+// failure: the source's partition loses its leader for a while.
+func (w *crashWorld) failure() error {
+	const notLeader = 6
+	w.part(func(p *stub.Partition) { p.Leader, p.Code, p.NoHint = -1, notLeader, true; p.Fill(1) })
+	if _, err := w.await("FAILED"); err != nil {
+		return err
+	}
+	w.part(func(p *stub.Partition) { p.Leader, p.Code = 0, 0 })
+	// A retry or a crash may have been faster.
+	err := w.topics("recover", func(ctx context.Context, m string, t []string) (client.TopicResults, error) {
+		res, err := w.adm.RecoverMirrorTopics(ctx, m, t)
+		if errors.Is(res.Err(), messages.ErrInvalidMirrorStates) {
+			return nil, err
+		}
+		return res, err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.awaitCopied()
+	return err
+}
+
+func (w *crashWorld) pauseTopic() error {
 	if err := w.topics("pause", w.adm.PauseMirrorTopics, messages.ErrAlreadyPaused); err != nil {
 		return err
 	}
-	if _, err := w.await("PAUSED"); err != nil {
+	_, err := w.await("PAUSED")
+	return err
+}
+
+func (w *crashWorld) stopTopic() (client.DescribedPartition, error) {
+	err := w.topics("stop", func(ctx context.Context, m string, t []string) (client.TopicResults, error) {
+		return w.adm.StopMirrorTopics(ctx, m, t)
+	})
+	if err != nil {
+		return client.DescribedPartition{}, err
+	}
+	return w.await("STOPPED")
+}
+
+// stopUnaligned stops after the source, asked where to cut, gave no answer.
+func (w *crashWorld) stopUnaligned() (client.DescribedPartition, error) {
+	const unknownServerError = -1
+	w.source.Update(func(s *stub.State) { s.Mirrors[0][0].ErrorCode = unknownServerError })
+	if err := w.startTopic(); err != nil {
+		return client.DescribedPartition{}, err
+	}
+	if _, err := w.await("FAILED"); err != nil {
+		return client.DescribedPartition{}, err
+	}
+	return w.stopTopic()
+}
+
+func (w *crashWorld) pause() error {
+	if err := w.pauseTopic(); err != nil {
 		return err
 	}
 	w.part(func(p *stub.Partition) { p.Fill(1) })
@@ -384,13 +435,7 @@ func (w *crashWorld) failover() (client.DescribedPartition, error) {
 	if _, err := w.awaitCopied(); err != nil {
 		return client.DescribedPartition{}, err
 	}
-	err := w.topics("stop", func(ctx context.Context, m string, t []string) (client.TopicResults, error) {
-		return w.adm.StopMirrorTopics(ctx, m, t)
-	})
-	if err != nil {
-		return client.DescribedPartition{}, err
-	}
-	p, err := w.await("STOPPED")
+	p, err := w.stopTopic()
 	if err != nil {
 		return p, err
 	}
@@ -422,14 +467,16 @@ func (w *crashWorld) endMirror() error {
 
 // crashEnd is what a run comes to.
 type crashEnd struct {
-	First, Cut, Last client.DescribedPartition // after the first stop, the failback, the second stop
-	Copied           []Batch                   // up to the last of the source's
-	Tail             []string                  // what follows: kinds, with pid or value
-	TailEpochs       []int32
-	States           []string // of __mirror_state, in order
-	DLE              int32    // at the end
-	Acked            []ackedRecord
-	Stored           map[string][]int64 // value -> offsets, of the tail
+	// After the first stop, the failback, the second and the third stop.
+	First, Cut, Last, Third client.DescribedPartition
+
+	Copied     []Batch  // up to the last of the source's
+	Tail       []string // what follows: kinds, with pid or value
+	TailEpochs []int32
+	States     []string // of __mirror_state, in order
+	DLE        int32    // at the end
+	Acked      []ackedRecord
+	Stored     map[string][]int64 // value -> offsets, of the tail
 }
 
 // read adds what the stopped node's files say.
@@ -519,7 +566,7 @@ func mirrorStates(data string) (list []string, live int, err error) {
 	for len(log) > 0 {
 		_, whole, rest, err := batch.Next(log)
 		if err != nil {
-			return list, 0, nil //nolint:nilerr // the node is writing there
+			return list, 0, err // or the node is writing there
 		}
 		log = rest
 		for r, err := range batch.Records(whole) {
