@@ -180,7 +180,7 @@ func (s *memSink) waitFor(tb testing.TB, what string, ok func() bool) {
 		case <-limit:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			tb.Fatalf("%s didn'tb come: start %d, end %d, events %#v", what, s.start, s.end, s.events)
+			tb.Fatalf("%s didn't come: start %d, end %d, events %#v", what, s.start, s.end, s.events)
 		}
 	}
 }
