@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 )
@@ -19,7 +20,7 @@ import (
 func checkpointAt(n int) Checkpoint {
 	return Checkpoint{
 		Key: messages.PartitionKey{TopicID: messages.TopicID{15: byte(n % 7)}, CreatedAt: 3, Partition: int32(n % 3)},
-		State: JournalState{
+		State: journal.State{
 			Sequence: int64(n), Generation: int64(n - 1), Mode: messages.ModeSealed, Epoch: int32(n), Node: 4,
 			LogStart: 5, LogEnd: int64(n) + 1000, ModeOffset: int64(n) + 900,
 		},
@@ -43,7 +44,7 @@ func TestCheckpointsCrash(t *testing.T) {
 	for n := range 40 {
 		cp := checkpointAt(n)
 		if n == 17 {
-			cp.Pending, cp.PendingOffset = OpTruncate, 12
+			cp.Pending, cp.PendingOffset = journal.OpTruncate, 12
 		}
 		require.NoError(t, c.Put(n%5 == 4, cp))
 		want[cp.Key] = cp
@@ -88,7 +89,7 @@ func TestCheckpointsDamageInTheMiddle(t *testing.T) {
 	folder := t.TempDir()
 	c := openCheckpoints(t, folder)
 	pending := checkpointAt(0)
-	pending.Pending, pending.PendingOffset = OpTruncate, 7
+	pending.Pending, pending.PendingOffset = journal.OpTruncate, 7
 	require.NoError(t, c.Put(false, pending, checkpointAt(1), checkpointAt(2)))
 	require.NoError(t, c.Close())
 	path := filepath.Join(folder, CheckpointFileName)

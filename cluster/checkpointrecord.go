@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 )
@@ -39,11 +40,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checkpoint is what is durable of a partition's journal state.
 type Checkpoint struct {
 	Key   messages.PartitionKey
-	State JournalState
+	State journal.State
 	// Pending is OpTruncate or OpRestartAt when that cut was decided (State is the
 	// state after it) but perhaps not carried out: opening the replica repeats it.
 	// 0 = none.
-	Pending       OpKind
+	Pending       journal.OpKind
 	PendingOffset int64
 	// Cuts are all cuts so far, a pending one included.
 	Cuts CutCount
@@ -107,7 +108,7 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 	copy(c.Key.TopicID[:], b[8:24])
 	c.Key.CreatedAt = int64(be.Uint64(b[24:]))
 	c.Key.Partition = int32(be.Uint32(b[32:]))
-	c.State = JournalState{
+	c.State = journal.State{
 		Mode:       messages.Mode(b[5]),
 		Epoch:      int32(be.Uint32(b[36:])),
 		Node:       messages.NodeID(be.Uint32(b[40:])),
@@ -117,7 +118,7 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 		LogEnd:     int64(be.Uint64(b[72:])),
 		ModeOffset: int64(be.Uint64(b[80:])),
 	}
-	c.Pending = OpKind(b[6])
+	c.Pending = journal.OpKind(b[6])
 	c.PendingOffset = int64(be.Uint64(b[88:]))
 	if len(b) >= checkpointRecordSize {
 		c.Cuts = CutCount{Mirror: be.Uint64(b[128:]), Cut: persistence.Cut{

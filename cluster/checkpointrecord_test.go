@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 )
@@ -28,10 +29,10 @@ const (
 func TestCheckpointGolden(t *testing.T) {
 	want := Checkpoint{
 		Key: messages.PartitionKey{TopicID: messages.TopicID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, CreatedAt: 0x11, Partition: 0x12},
-		State: JournalState{
+		State: journal.State{
 			Mode: messages.ModeSealed, Epoch: 0x13, Node: 0x14, Sequence: 0x15, Generation: 0x16, LogStart: 0x17, LogEnd: 0x18, ModeOffset: 0x19,
 		},
-		Pending: OpTruncate, PendingOffset: 0x1a,
+		Pending: journal.OpTruncate, PendingOffset: 0x1a,
 		Cuts: CutCount{Mirror: 0x1f, Cut: persistence.Cut{Records: 0x1b, Bytes: 0x1c, From: 0x1d, To: 0x1e}},
 	}
 	b := appendCheckpointRecord(nil, checkpointPut, want)

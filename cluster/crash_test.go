@@ -149,7 +149,7 @@ func (g *rig) crash(rnd *rand.Rand, m *crashModel, seed uint64, step int) {
 	if m.mode == messages.ModeSealed {
 		require.Equal(g.t, m.seal, g.mode(messages.ModeSealed), "seed %d, step %d", seed, step)
 	}
-	if errors.Is(g.r.journal.(*direct).failed, errFault) {
+	if errors.Is(g.r.order.(*direct).failed, errFault) {
 		g.t.Fatal("a failed cut outlived the crash")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/persistence"
@@ -19,9 +20,9 @@ const (
 )
 
 // planCut is what op is going to remove.
-func (d *direct) planCut(op Operation) persistence.Cut {
+func (d *direct) planCut(op journal.Operation) persistence.Cut {
 	from := d.log.LogStart()
-	if op.Kind == OpTruncate {
+	if op.Kind == journal.OpTruncate {
 		from = max(from, op.Offset)
 	}
 	plan := persistence.Cut{From: op.Offset, To: d.log.End()}
@@ -110,7 +111,7 @@ func (r *Replica) ForgetCuts(_ context.Context, mirror string) error {
 	if r.closed {
 		return fmt.Errorf("forget cuts of %s: replica is closed: %w", r.tp, messages.ErrNotLeader)
 	}
-	if err := r.journal.forgetCuts(mirrorHash(mirror)); err != nil {
+	if err := r.order.forgetCuts(mirrorHash(mirror)); err != nil {
 		return fmt.Errorf("forget cuts of %s: %w", r.tp, err)
 	}
 	r.cutsAtOpen.Store(nil)

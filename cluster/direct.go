@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 )
@@ -17,9 +18,9 @@ import (
 //
 // On one node the order is the order of the calls ([direct]); on several it is
 // a JetStream stream's, and Propose returns when the operation came back.
-type journal interface {
-	Propose(ctx context.Context, op Operation) (Applied, error)
-	State() JournalState
+type orderer interface {
+	Propose(ctx context.Context, op journal.Operation) (Applied, error)
+	State() journal.State
 	// settle takes over log start and end after the log changed by itself (retention).
 	settle()
 	// closing returns the checkpoint that a clean close leaves behind; ok is false
@@ -35,7 +36,7 @@ type journal interface {
 
 // Applied is what an accepted operation did.
 type Applied struct {
-	State  JournalState // after it
+	State  journal.State // after it
 	Append persistence.AppendInfo
 	Cut    persistence.Cut
 }
@@ -54,10 +55,10 @@ type direct struct {
 	checkpoints *Checkpoints
 	key         messages.PartitionKey
 	scope       string // of fault points
-	state       JournalState
-	durable     JournalState // what the checkpoint file says
-	failed      error        // a cut that was decided and couldn't be carried out
-	again       func() error // carries it out, set with failed
+	state       journal.State
+	durable     journal.State // what the checkpoint file says
+	failed      error         // a cut that was decided and couldn't be carried out
+	again       func() error  // carries it out, set with failed
 	// cuts so far. They are durable together with the cut, so that one that nobody
 	// has heard of, because of a crash, is still counted (OP-37).
 	cuts CutCount
@@ -68,18 +69,18 @@ type direct struct {
 // came after it, a missing tail is what power loss took.
 func openDirect(o ReplicaOptions) (*direct, error) {
 	log, checkpoints, key, zl := o.Log, o.Checkpoints, o.Key, o.Logger
-	d := &direct{log: log, checkpoints: checkpoints, key: key, scope: pointScope(o.Partition), state: newJournalState(), durable: newJournalState()}
+	d := &direct{log: log, checkpoints: checkpoints, key: key, scope: pointScope(o.Partition), state: journal.NewState(), durable: journal.NewState()}
 	cp, ok := checkpoints.Take(key)
 	if !ok {
 		d.settle()
 		return d, nil
 	}
-	if !knownMode(cp.State.Mode) {
+	if !journal.KnownMode(cp.State.Mode) {
 		return nil, fmt.Errorf("checkpoint of %s: %w: mode %d", key, ErrDamaged, cp.State.Mode)
 	}
 	d.state, d.durable, d.cuts = cp.State, cp.State, cp.Cuts
 	if cp.Pending != 0 {
-		again := Operation{Kind: cp.Pending, Offset: cp.PendingOffset}
+		again := journal.Operation{Kind: cp.Pending, Offset: cp.PendingOffset}
 		d.reached(again, "repeated")
 		cut, err := d.cut(again)
 		if err != nil {
@@ -110,19 +111,19 @@ func (d *direct) settle() {
 }
 
 // State is the state after the last operation.
-func (d *direct) State() JournalState { return d.state }
+func (d *direct) State() journal.State { return d.state }
 
 // Propose decides and applies op.
-func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
+func (d *direct) Propose(ctx context.Context, op journal.Operation) (Applied, error) {
 	if d.failed != nil && d.again() != nil {
 		return Applied{State: d.state}, d.failed
 	}
 	if err := ctx.Err(); err != nil {
 		return Applied{State: d.state}, context.Cause(ctx)
 	}
-	next, verdict := decide(d.state, d.state.Sequence+1, op)
-	if verdict != Accepted {
-		err := refusalError(verdict, d.state, op)
+	next, verdict := journal.Decide(d.state, d.state.Sequence+1, op)
+	if verdict != journal.Accepted {
+		err := journal.RefusalError(verdict, d.state, op)
 		d.state = next
 		return Applied{State: d.state}, err
 	}
@@ -130,13 +131,13 @@ func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
 	var err error
 	d.reached(op, "before")
 	switch op.Kind {
-	case OpAppend:
+	case journal.OpAppend:
 		done.Append, err = d.log.Append(op.Batches, persistence.AppendOptions{})
-	case OpRaiseLogStart:
+	case journal.OpRaiseLogStart:
 		err = d.raise(next, op)
-	case OpTruncate, OpRestartAt:
+	case journal.OpTruncate, journal.OpRestartAt:
 		done.Cut, err = d.applyCut(next, op)
-	case OpClaim, OpMode, OpBaseline: // change no bytes
+	case journal.OpClaim, journal.OpMode, journal.OpBaseline: // change no bytes
 		err = d.enter(next, op)
 	}
 	if err != nil {
@@ -150,7 +151,7 @@ func (d *direct) Propose(ctx context.Context, op Operation) (Applied, error) {
 }
 
 // raise moves the log start and makes that durable: DeleteRecords promises it.
-func (d *direct) raise(next JournalState, op Operation) error {
+func (d *direct) raise(next journal.State, op journal.Operation) error {
 	if next.LogStart <= d.log.LogStart() {
 		return nil
 	}
@@ -161,13 +162,13 @@ func (d *direct) raise(next JournalState, op Operation) error {
 	return d.checkpoints.Put(true, d.checkpoint(next))
 }
 
-func (d *direct) checkpoint(s JournalState) Checkpoint {
+func (d *direct) checkpoint(s journal.State) Checkpoint {
 	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts}
 }
 
 // applyCut makes a cut that a crash can't leave half done.
-func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, error) {
-	if op.Kind == OpTruncate && op.Offset >= d.log.End() || op.Kind == OpRestartAt && d.log.LogStart() == op.Offset && d.log.End() == op.Offset {
+func (d *direct) applyCut(next journal.State, op journal.Operation) (persistence.Cut, error) {
+	if op.Kind == journal.OpTruncate && op.Offset >= d.log.End() || op.Kind == journal.OpRestartAt && d.log.LogStart() == op.Offset && d.log.End() == op.Offset {
 		return persistence.Cut{From: d.log.End(), To: d.log.End()}, nil // nothing to remove, nothing to remember
 	}
 	before := d.cuts
@@ -198,7 +199,7 @@ func (d *direct) applyCut(next JournalState, op Operation) (persistence.Cut, err
 
 // finishCut makes the cut that a checkpoint has announced, unless made says that it
 // is made, and writes down that it is.
-func (d *direct) finishCut(next JournalState, op Operation, before CutCount, made *persistence.Cut) (*persistence.Cut, error) {
+func (d *direct) finishCut(next journal.State, op journal.Operation, before CutCount, made *persistence.Cut) (*persistence.Cut, error) {
 	if made == nil {
 		cut, err := d.cut(op)
 		if err != nil {
@@ -217,8 +218,8 @@ func (d *direct) finishCut(next JournalState, op Operation, before CutCount, mad
 	return made, nil
 }
 
-func (d *direct) cut(op Operation) (persistence.Cut, error) {
-	if op.Kind == OpRestartAt {
+func (d *direct) cut(op journal.Operation) (persistence.Cut, error) {
+	if op.Kind == journal.OpRestartAt {
 		return d.log.RestartAt(op.Offset)
 	}
 	return d.log.Truncate(op.Offset)
@@ -226,7 +227,7 @@ func (d *direct) cut(op Operation) (persistence.Cut, error) {
 
 // enter makes a claim, mode or baseline durable if it says anything new. Bytes
 // below a seal are synced first: what was sealed is what a stop promises.
-func (d *direct) enter(next JournalState, op Operation) error {
+func (d *direct) enter(next journal.State, op journal.Operation) error {
 	same := next.Epoch == d.durable.Epoch && next.Node == d.durable.Node &&
 		next.Mode == d.durable.Mode && next.ModeOffset == d.durable.ModeOffset
 	if same {

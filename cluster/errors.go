@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 )
 
@@ -11,7 +12,7 @@ import (
 var (
 	// ErrNotLogEnd: an append whose base offset isn't the log end. The author read
 	// an older state; it reads the log end again and starts from there.
-	ErrNotLogEnd = errors.New("base offset is not the log end")
+	ErrNotLogEnd = journal.ErrNotLogEnd
 	// ErrWritable: a cut of a partition that clients may write to. Seal it first.
 	ErrWritable = errors.New("partition is writable")
 	// ErrClosed: the replica, bus or store was closed.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 
+	"kagami/cluster/journal"
 	"kagami/internal/invariant"
 	"kagami/messages"
 )
@@ -32,19 +33,19 @@ func pointScope(tp messages.TopicPartition) string {
 //	written        the log has the bytes, or the new log start
 //	repeated       a cut that an earlier process left is about to be repeated
 //	after          durable, and neither published nor answered
-func (d *direct) reached(op Operation, place string) {
+func (d *direct) reached(op journal.Operation, place string) {
 	if invariant.FaultPoints {
 		invariant.Reached("journal." + d.scope + "." + pointOf(op) + "." + place)
 	}
 }
 
-func pointOf(op Operation) string {
+func pointOf(op journal.Operation) string {
 	switch op.Kind {
-	case OpAppend:
+	case journal.OpAppend:
 		return op.Kind.String() + "(" + op.Class.String() + ")"
-	case OpMode:
+	case journal.OpMode:
 		return op.Kind.String() + "(" + op.Mode.String() + ")"
-	case OpClaim, OpTruncate, OpRestartAt, OpRaiseLogStart, OpBaseline:
+	case journal.OpClaim, journal.OpTruncate, journal.OpRestartAt, journal.OpRaiseLogStart, journal.OpBaseline:
 	}
 	return op.Kind.String()
 }

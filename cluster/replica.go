@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 )
@@ -35,7 +36,7 @@ type Replica struct {
 	zl   *zap.Logger
 
 	mu      sync.Mutex // held for the whole of a change
-	journal journal
+	order   orderer
 	claimed bool // by this process; what a checkpoint says is history
 	closed  bool
 	leads   atomic.Bool
@@ -90,7 +91,7 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
 	}
-	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, journal: j, zl: o.Logger}
+	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, order: j, zl: o.Logger}
 	r.retained.Store(j.state.LogEnd)
 	if j.cuts.To > 0 {
 		r.cutsAtOpen.Store(new(j.cuts))
@@ -136,7 +137,7 @@ func (r *Replica) State() persistence.ReplicaState {
 
 // publishLocked makes the journal's state visible to readers.
 func (r *Replica) publishLocked() {
-	s := r.journal.State()
+	s := r.order.State()
 	r.version.Add(1)
 	r.epoch.Store(s.Epoch)
 	r.generation.Store(s.Generation)
@@ -152,11 +153,11 @@ func (r *Replica) Leads() bool { return r.leads.Load() }
 
 // propose runs one operation under the lock and publishes what came of it. The
 // caller calls notify after unlocking.
-func (r *Replica) proposeLocked(ctx context.Context, op Operation) (Applied, error) {
+func (r *Replica) proposeLocked(ctx context.Context, op journal.Operation) (Applied, error) {
 	if r.closed {
 		return Applied{}, fmt.Errorf("%s on %s: replica is closed: %w", op.Kind, r.tp, messages.ErrNotLeader)
 	}
-	done, err := r.journal.Propose(ctx, op)
+	done, err := r.order.Propose(ctx, op)
 	r.publishLocked()
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", r.tp, err)
@@ -166,9 +167,9 @@ func (r *Replica) proposeLocked(ctx context.Context, op Operation) (Applied, err
 
 // change is propose for operations that need nothing else under the lock. An
 // op without generation goes under the current one.
-func (r *Replica) change(ctx context.Context, op Operation) (Applied, error) {
+func (r *Replica) change(ctx context.Context, op journal.Operation) (Applied, error) {
 	r.mu.Lock()
-	op.Generation = r.journal.State().Generation
+	op.Generation = r.order.State().Generation
 	done, err := r.proposeLocked(ctx, op)
 	r.mu.Unlock()
 	if err == nil {
@@ -183,7 +184,7 @@ func (r *Replica) change(ctx context.Context, op Operation) (Applied, error) {
 // claimed already starts a new generation and costs no write.
 func (r *Replica) Claim(ctx context.Context, epoch int32) error {
 	r.mu.Lock()
-	_, err := r.proposeLocked(ctx, Operation{Kind: OpClaim, Epoch: epoch, Node: r.node})
+	_, err := r.proposeLocked(ctx, journal.Operation{Kind: journal.OpClaim, Epoch: epoch, Node: r.node})
 	if err == nil {
 		r.claimed = true
 		r.publishLocked()
@@ -207,7 +208,7 @@ func (r *Replica) resign() {
 // gives the first one's offset, also after a restart, so that LME is the same
 // however often it is computed), and the log end for the other modes.
 func (r *Replica) SetMode(ctx context.Context, mode messages.Mode) (offset int64, err error) {
-	done, err := r.change(ctx, Operation{Kind: OpMode, Mode: mode})
+	done, err := r.change(ctx, journal.Operation{Kind: journal.OpMode, Mode: mode})
 	if err != nil {
 		return messages.NoOffset, err
 	}
@@ -223,7 +224,7 @@ func (r *Replica) SetMode(ctx context.Context, mode messages.Mode) (offset int64
 // again. A writable partition wraps ErrWritable: seal it first.
 func (r *Replica) Truncate(ctx context.Context, offset int64, reason string) (persistence.Cut, error) {
 	r.mu.Lock()
-	done, err := r.cutLocked(ctx, OpTruncate, r.wholeBatches(offset), reason)
+	done, err := r.cutLocked(ctx, journal.OpTruncate, r.wholeBatches(offset), reason)
 	r.mu.Unlock()
 	r.notify()
 	return done.Cut, err
@@ -234,22 +235,22 @@ func (r *Replica) Truncate(ctx context.Context, offset int64, reason string) (pe
 // generation that begins with it, for an append that belongs to the restart.
 func (r *Replica) RestartAt(ctx context.Context, offset int64, reason string) (persistence.Cut, int64, error) {
 	r.mu.Lock()
-	done, err := r.cutLocked(ctx, OpRestartAt, offset, reason)
+	done, err := r.cutLocked(ctx, journal.OpRestartAt, offset, reason)
 	r.mu.Unlock()
 	r.notify()
 	return done.Cut, done.State.Generation, err
 }
 
-func (r *Replica) cutLocked(ctx context.Context, kind OpKind, offset int64, reason string) (Applied, error) {
-	s := r.journal.State()
+func (r *Replica) cutLocked(ctx context.Context, kind journal.OpKind, offset int64, reason string) (Applied, error) {
+	s := r.order.State()
 	if s.Mode == messages.ModeWritable {
 		return Applied{}, fmt.Errorf("%s of %s to %d: %w", kind, r.tp, offset, ErrWritable)
 	}
 	if stored := r.cutsStored.Swap(nil); stored != nil {
-		r.journal.countCutsFrom(*stored)
+		r.order.countCutsFrom(*stored)
 	}
-	done, err := r.proposeLocked(ctx, Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
-	r.hasCuts.Store(r.journal.cutCount().To > 0)
+	done, err := r.proposeLocked(ctx, journal.Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
+	r.hasCuts.Store(r.order.cutCount().To > 0)
 	if c := done.Cut; err == nil && (c.Records > 0 || c.Bytes > 0 || c.From != c.To) {
 		r.zl.Info("cut the log", zap.Stringer("op", kind), zap.String("reason", reason),
 			zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),
@@ -282,7 +283,7 @@ func (r *Replica) RaiseLogStart(ctx context.Context, offset int64) error {
 	if offset <= r.logStart.Load() {
 		return nil
 	}
-	_, err := r.change(ctx, Operation{Kind: OpRaiseLogStart, Offset: offset})
+	_, err := r.change(ctx, journal.Operation{Kind: journal.OpRaiseLogStart, Offset: offset})
 	return err
 }
 
@@ -294,9 +295,9 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 		r.mu.Unlock()
 		return 0, fmt.Errorf("retention of %s: %w", r.tp, ErrClosed)
 	}
-	p.HighWatermark = r.journal.State().LogEnd
+	p.HighWatermark = r.order.State().LogEnd
 	n, err := r.log.ApplyRetention(ctx, p)
-	r.journal.settle()
+	r.order.settle()
 	r.publishLocked()
 	r.retained.Store(r.end.Load())
 	r.mu.Unlock()
@@ -430,7 +431,7 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 	if err := r.log.Close(); err != nil {
 		return Checkpoint{}, false, fmt.Errorf("close %s: %w", r.tp, err)
 	}
-	cp, dirty = r.journal.closing()
+	cp, dirty = r.order.closing()
 	return cp, dirty, nil
 }
 

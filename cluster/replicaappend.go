@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/persistence"
@@ -29,7 +30,7 @@ func (r *Replica) AppendClient(ctx context.Context, batches []byte, opts persist
 }
 
 func (r *Replica) appendClientLocked(ctx context.Context, batches []byte, opts persistence.ClientAppend) (persistence.AppendInfo, error) {
-	s := r.journal.State()
+	s := r.order.State()
 	if err := r.ledHere(s); err != nil {
 		return persistence.AppendInfo{}, err
 	}
@@ -68,7 +69,7 @@ func (r *Replica) appendClientLocked(ctx context.Context, batches []byte, opts p
 	if err != nil {
 		return persistence.AppendInfo{}, fmt.Errorf("append to %s: %w", r.tp, err)
 	}
-	return r.appendLocked(ctx, Operation{Generation: s.Generation, Class: messages.ClassClient, Base: s.LogEnd, End: end, Batches: batches})
+	return r.appendLocked(ctx, journal.Operation{Generation: s.Generation, Class: messages.ClassClient, Base: s.LogEnd, End: end, Batches: batches})
 }
 
 // checkClientBatch refuses what would damage the log whoever sent it.
@@ -119,8 +120,8 @@ func (r *Replica) appendMirror(ctx context.Context, generation *int64, base int6
 		return persistence.AppendInfo{}, fmt.Errorf("append to %s: %w", r.tp, err)
 	}
 	r.mu.Lock()
-	s := r.journal.State()
-	op := Operation{Generation: s.Generation, Class: messages.ClassMirror, Base: base, End: end, Batches: batches}
+	s := r.order.State()
+	op := journal.Operation{Generation: s.Generation, Class: messages.ClassMirror, Base: base, End: end, Batches: batches}
 	if generation != nil {
 		op.Generation = *generation
 	}
@@ -152,7 +153,7 @@ func (r *Replica) AppendInternal(ctx context.Context, batches []byte) (persisten
 }
 
 func (r *Replica) appendInternalLocked(ctx context.Context, batches []byte) (persistence.AppendInfo, error) {
-	s := r.journal.State()
+	s := r.order.State()
 	if err := r.ledHere(s); err != nil {
 		return persistence.AppendInfo{}, err
 	}
@@ -168,17 +169,17 @@ func (r *Replica) appendInternalLocked(ctx context.Context, batches []byte) (per
 	if err != nil {
 		return persistence.AppendInfo{}, fmt.Errorf("append to %s: %w", r.tp, err)
 	}
-	return r.appendLocked(ctx, Operation{Generation: s.Generation, Class: messages.ClassInternal, Base: s.LogEnd, End: end, Batches: batches})
+	return r.appendLocked(ctx, journal.Operation{Generation: s.Generation, Class: messages.ClassInternal, Base: s.LogEnd, End: end, Batches: batches})
 }
 
-func (r *Replica) appendLocked(ctx context.Context, op Operation) (persistence.AppendInfo, error) {
-	op.Kind = OpAppend
+func (r *Replica) appendLocked(ctx context.Context, op journal.Operation) (persistence.AppendInfo, error) {
+	op.Kind = journal.OpAppend
 	done, err := r.proposeLocked(ctx, op)
 	return done.Append, err
 }
 
 // ledHere refuses work on a partition that this node hasn't claimed.
-func (r *Replica) ledHere(s JournalState) error {
+func (r *Replica) ledHere(s journal.State) error {
 	if r.closed || !r.claimed || s.Node != r.node {
 		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
 	}
@@ -187,7 +188,7 @@ func (r *Replica) ledHere(s JournalState) error {
 
 // epochGrows refuses to stamp an epoch below the newest in the log: epochs in a
 // log never go back, and a stop bumps before it appends anything of ours.
-func (r *Replica) epochGrows(s JournalState) error {
+func (r *Replica) epochGrows(s journal.State) error {
 	if newest := r.log.LatestEpoch(); newest > s.Epoch {
 		return fmt.Errorf("append to %s under epoch %d, the log's newest is %d: %w", r.tp, s.Epoch, newest, messages.ErrFencedLeaderEpoch)
 	}

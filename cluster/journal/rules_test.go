@@ -1,4 +1,4 @@
-package cluster
+package journal
 
 import (
 	"testing"
@@ -12,48 +12,48 @@ import (
 // TestRules: one row per decision, from a partition that is claimed (epoch 5,
 // node 1, generation 10), holds offsets 100 to 199 and is at sequence 20.
 func TestRules(t *testing.T) {
-	base := JournalState{
+	base := State{
 		Sequence: 20, Generation: 10, Mode: messages.ModeWritable, Epoch: 5, Node: 1,
 		LogStart: 100, LogEnd: 200, ModeOffset: 150,
 	}
-	in := func(m messages.Mode) JournalState { s := base; s.Mode = m; return s }
+	in := func(m messages.Mode) State { s := base; s.Mode = m; return s }
 	appendOp := func(c messages.Class, gen, from, to int64) Operation {
 		return Operation{Kind: OpAppend, Class: c, Generation: gen, Base: from, End: to}
 	}
-	newborn := newJournalState()
+	newborn := NewState()
 	for _, tc := range []struct {
 		name   string
-		state  JournalState
+		state  State
 		op     Operation
 		want   Refusal
-		change func(*JournalState) // to the state besides the sequence
+		change func(*State) // to the state besides the sequence
 	}{
 		{"claim, first ever", newborn, Operation{Kind: OpClaim, Epoch: 0, Node: 1}, Accepted,
-			func(s *JournalState) { s.Generation, s.Epoch, s.Node = 21, 0, 1 }},
+			func(s *State) { s.Generation, s.Epoch, s.Node = 21, 0, 1 }},
 		{"claim, higher epoch, same node", base, Operation{Kind: OpClaim, Epoch: 6, Node: 1}, Accepted,
-			func(s *JournalState) { s.Generation, s.Epoch = 21, 6 }},
+			func(s *State) { s.Generation, s.Epoch = 21, 6 }},
 		{"claim, higher epoch, other node", base, Operation{Kind: OpClaim, Epoch: 9, Node: 2}, Accepted,
-			func(s *JournalState) { s.Generation, s.Epoch, s.Node = 21, 9, 2 }},
+			func(s *State) { s.Generation, s.Epoch, s.Node = 21, 9, 2 }},
 		{"claim, equal epoch, same node", base, Operation{Kind: OpClaim, Epoch: 5, Node: 1}, Accepted,
-			func(s *JournalState) { s.Generation = 21 }},
+			func(s *State) { s.Generation = 21 }},
 		{"claim ignores the generation", base, Operation{Kind: OpClaim, Epoch: 6, Node: 1, Generation: 3}, Accepted,
-			func(s *JournalState) { s.Generation, s.Epoch = 21, 6 }},
+			func(s *State) { s.Generation, s.Epoch = 21, 6 }},
 		{"claim, equal epoch, other node", base, Operation{Kind: OpClaim, Epoch: 5, Node: 2}, RefusedEpoch, nil},
 		{"claim, lower epoch", base, Operation{Kind: OpClaim, Epoch: 4, Node: 1}, RefusedEpoch, nil},
 		{"claim without epoch", base, Operation{Kind: OpClaim, Epoch: -1, Node: 1}, RefusedMalformed, nil},
 		{"claim of no node", base, Operation{Kind: OpClaim, Epoch: 6, Node: -1}, RefusedMalformed, nil},
 
-		{"client append", base, appendOp(messages.ClassClient, 10, 200, 203), Accepted, func(s *JournalState) { s.LogEnd = 203 }},
-		{"internal append", base, appendOp(messages.ClassInternal, 10, 200, 201), Accepted, func(s *JournalState) { s.LogEnd = 201 }},
+		{"client append", base, appendOp(messages.ClassClient, 10, 200, 203), Accepted, func(s *State) { s.LogEnd = 203 }},
+		{"internal append", base, appendOp(messages.ClassInternal, 10, 200, 201), Accepted, func(s *State) { s.LogEnd = 201 }},
 		{"mirror append to a writable partition", base, appendOp(messages.ClassMirror, 10, 200, 201), RefusedMode, nil},
 		{"client append to a sealed partition", in(messages.ModeSealed), appendOp(messages.ClassClient, 10, 200, 201), RefusedMode, nil},
 		{"mirror append to a sealed partition", in(messages.ModeSealed), appendOp(messages.ClassMirror, 10, 200, 201), RefusedMode, nil},
 		{"internal append to a sealed partition", in(messages.ModeSealed), appendOp(messages.ClassInternal, 10, 200, 201), Accepted,
-			func(s *JournalState) { s.LogEnd = 201 }},
+			func(s *State) { s.LogEnd = 201 }},
 		{"client append while mirroring", in(messages.ModeMirroring), appendOp(messages.ClassClient, 10, 200, 201), RefusedMode, nil},
 		{"internal append while mirroring", in(messages.ModeMirroring), appendOp(messages.ClassInternal, 10, 200, 201), RefusedMode, nil},
 		{"mirror append while mirroring", in(messages.ModeMirroring), appendOp(messages.ClassMirror, 10, 200, 900), Accepted,
-			func(s *JournalState) { s.LogEnd = 900 }},
+			func(s *State) { s.LogEnd = 900 }},
 		{"append below the log end", base, appendOp(messages.ClassClient, 10, 199, 203), RefusedBase, nil},
 		{"append above the log end", base, appendOp(messages.ClassClient, 10, 201, 203), RefusedBase, nil},
 		{"append of an older generation", base, appendOp(messages.ClassClient, 9, 200, 203), RefusedGeneration, nil},
@@ -62,41 +62,41 @@ func TestRules(t *testing.T) {
 		{"append of no class", base, appendOp(0, 10, 200, 203), RefusedMalformed, nil},
 
 		{"truncate", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 160}, Accepted,
-			func(s *JournalState) { s.Generation, s.LogEnd = 21, 160 }},
+			func(s *State) { s.Generation, s.LogEnd = 21, 160 }},
 		{"truncate below the seal", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 120}, Accepted,
-			func(s *JournalState) { s.Generation, s.LogEnd, s.ModeOffset = 21, 120, 120 }},
+			func(s *State) { s.Generation, s.LogEnd, s.ModeOffset = 21, 120, 120 }},
 		{"truncate at the end", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 200}, Accepted,
-			func(s *JournalState) { s.Generation = 21 }},
+			func(s *State) { s.Generation = 21 }},
 		{"truncate above the end", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 300}, Accepted,
-			func(s *JournalState) { s.Generation = 21 }},
+			func(s *State) { s.Generation = 21 }},
 		{"truncate below the start", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 50}, Accepted,
-			func(s *JournalState) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 50, 50, 50 }},
+			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 50, 50, 50 }},
 		{"truncate, stale", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 8, Offset: 160}, RefusedGeneration, nil},
 		{"truncate to a negative offset", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: -1}, RefusedMalformed, nil},
 
 		{"restart", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 10, Offset: 5000}, Accepted,
-			func(s *JournalState) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 5000, 5000, 5000 }},
+			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 5000, 5000, 5000 }},
 		{"restart, stale", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 0, Offset: 5000}, RefusedGeneration, nil},
 		{"restart at a negative offset", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 10, Offset: -5}, RefusedMalformed, nil},
 
-		{"raise log start", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 150}, Accepted, func(s *JournalState) { s.LogStart = 150 }},
-		{"raise log start, never down", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 50}, Accepted, func(*JournalState) {}},
-		{"raise log start, at most to the end", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 500}, Accepted, func(s *JournalState) { s.LogStart = 200 }},
+		{"raise log start", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 150}, Accepted, func(s *State) { s.LogStart = 150 }},
+		{"raise log start, never down", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 50}, Accepted, func(*State) {}},
+		{"raise log start, at most to the end", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: 500}, Accepted, func(s *State) { s.LogStart = 200 }},
 		{"raise log start, stale", base, Operation{Kind: OpRaiseLogStart, Generation: 9, Offset: 150}, RefusedGeneration, nil},
 		{"raise log start, negative", base, Operation{Kind: OpRaiseLogStart, Generation: 10, Offset: -1}, RefusedMalformed, nil},
 
 		{"seal", base, Operation{Kind: OpMode, Generation: 10, Mode: messages.ModeSealed}, Accepted,
-			func(s *JournalState) { s.Generation, s.Mode, s.ModeOffset = 21, messages.ModeSealed, 200 }},
+			func(s *State) { s.Generation, s.Mode, s.ModeOffset = 21, messages.ModeSealed, 200 }},
 		{"seal again keeps the offset of the seal", in(messages.ModeSealed), Operation{Kind: OpMode, Generation: 10, Mode: messages.ModeSealed}, Accepted,
-			func(s *JournalState) { s.Generation = 21 }},
+			func(s *State) { s.Generation = 21 }},
 		{"mirroring", in(messages.ModeSealed), Operation{Kind: OpMode, Generation: 10, Mode: messages.ModeMirroring}, Accepted,
-			func(s *JournalState) { s.Generation, s.Mode, s.ModeOffset = 21, messages.ModeMirroring, 200 }},
+			func(s *State) { s.Generation, s.Mode, s.ModeOffset = 21, messages.ModeMirroring, 200 }},
 		{"mode, stale", base, Operation{Kind: OpMode, Generation: 7, Mode: messages.ModeSealed}, RefusedGeneration, nil},
 		{"no such mode", base, Operation{Kind: OpMode, Generation: 10, Mode: 4}, RefusedMalformed, nil},
 
 		{"baseline of a newborn", newborn, Operation{Kind: OpBaseline, Epoch: 3, Node: 2, Mode: messages.ModeMirroring, Offset: 7, End: 9}, Accepted,
-			func(s *JournalState) {
-				*s = JournalState{Sequence: 21, Generation: 21, Mode: messages.ModeMirroring, Epoch: 3, Node: 2, LogStart: 7, LogEnd: 9, ModeOffset: 9}
+			func(s *State) {
+				*s = State{Sequence: 21, Generation: 21, Mode: messages.ModeMirroring, Epoch: 3, Node: 2, LogStart: 7, LogEnd: 9, ModeOffset: 9}
 			}},
 		{"second baseline", base, Operation{Kind: OpBaseline, Epoch: 3, Node: 2, Mode: messages.ModeMirroring, Offset: 7, End: 9}, RefusedGeneration, nil},
 		{"baseline that ends before it starts", newborn, Operation{Kind: OpBaseline, Mode: messages.ModeSealed, Offset: 9, End: 7}, RefusedMalformed, nil},
@@ -104,7 +104,7 @@ func TestRules(t *testing.T) {
 		{"no operation", base, Operation{Generation: 10}, RefusedMalformed, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, verdict := decide(tc.state, 21, tc.op)
+			got, verdict := Decide(tc.state, 21, tc.op)
 			require.Equal(t, tc.want, verdict)
 			want := tc.state
 			want.Sequence = 21
@@ -114,7 +114,7 @@ func TestRules(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Fatalf("state (-want +got):\n%s", d)
 			}
-			if err := refusalError(verdict, tc.state, tc.op); (err == nil) != (verdict == Accepted) {
+			if err := RefusalError(verdict, tc.state, tc.op); (err == nil) != (verdict == Accepted) {
 				t.Fatalf("%s gives error %v", verdict, err)
 			}
 		})
@@ -129,6 +129,6 @@ func TestRefusalsWrapSentinels(t *testing.T) {
 		RefusedMode:       messages.ErrReadOnlyTopic,
 		RefusedMalformed:  messages.ErrInvalidRequest,
 	} {
-		require.ErrorIs(t, refusalError(r, newJournalState(), Operation{Kind: OpAppend}), want, r.String())
+		require.ErrorIs(t, RefusalError(r, NewState(), Operation{Kind: OpAppend}), want, r.String())
 	}
 }

@@ -1,4 +1,4 @@
-package cluster
+package journal
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 // isn't the log that its author built on: then two histories became one.
 type model struct {
 	rnd     *rand.Rand
-	decide  func(JournalState, int64, Operation) (JournalState, Refusal)
-	state   JournalState
+	decide  func(State, int64, Operation) (State, Refusal)
+	state   State
 	seq     int64
 	log     []modelRecord // one offset each
 	authors []modelAuthor
@@ -31,7 +31,7 @@ type modelRecord struct{ print uint64 }
 // modelAuthor is what one node believes, as of some earlier sequence.
 type modelAuthor struct {
 	node  messages.NodeID
-	state JournalState
+	state State
 	log   []modelRecord
 	sent  []modelOp // on the way to the journal
 }
@@ -50,8 +50,8 @@ func fingerprint(log []modelRecord) uint64 {
 	return h
 }
 
-func newModel(seed uint64, d func(JournalState, int64, Operation) (JournalState, Refusal)) *model {
-	m := &model{rnd: rand.New(rand.NewPCG(seed, 1)), decide: d, state: newJournalState()}
+func newModel(seed uint64, d func(State, int64, Operation) (State, Refusal)) *model {
+	m := &model{rnd: rand.New(rand.NewPCG(seed, 1)), decide: d, state: NewState()}
 	for n := range 3 {
 		m.authors = append(m.authors, modelAuthor{node: messages.NodeID(n), state: m.state})
 	}
@@ -136,7 +136,7 @@ func TestRulesModel(t *testing.T) {
 	const seeds, steps = 2000, 400
 	landed := 0
 	for seed := range uint64(seeds) {
-		m := newModel(seed, decide)
+		m := newModel(seed, Decide)
 		for i := range steps {
 			m.step()
 			if err := m.check(); err != nil || m.stale > 0 {
@@ -150,9 +150,9 @@ func TestRulesModel(t *testing.T) {
 	}
 	bad := 0
 	for seed := range uint64(seeds) {
-		m := newModel(seed, func(s JournalState, seq int64, op Operation) (JournalState, Refusal) {
+		m := newModel(seed, func(s State, seq int64, op Operation) (State, Refusal) {
 			op.Generation = s.Generation // no generation check
-			return decide(s, seq, op)
+			return Decide(s, seq, op)
 		})
 		for range steps {
 			m.step()

@@ -1,4 +1,4 @@
-package cluster
+package journal
 
 import (
 	"fmt"
@@ -64,9 +64,9 @@ type Operation struct {
 	Reason string // Truncate, RestartAt: for logs and audit
 }
 
-// JournalState is what the journal's rules know of one partition. It is a pure
+// State is what the journal's rules know of one partition. It is a pure
 // function of the operations in their order, so every replica has the same.
-type JournalState struct {
+type State struct {
 	Sequence   int64 // of the last operation seen, valid or not; 0 = none
 	Generation int64 // sequence of the last valid Claim, Truncate, RestartAt, Mode or Baseline
 	Mode       messages.Mode
@@ -79,9 +79,9 @@ type JournalState struct {
 	ModeOffset int64
 }
 
-// newJournalState is the state of a partition without history.
-func newJournalState() JournalState {
-	return JournalState{Mode: messages.ModeWritable, Epoch: messages.NoEpoch, Node: messages.NoNode}
+// NewState is the state of a partition without history.
+func NewState() State {
+	return State{Mode: messages.ModeWritable, Epoch: messages.NoEpoch, Node: messages.NoNode}
 }
 
 // Refusal says why an operation isn't valid at its place in the journal.
@@ -117,8 +117,8 @@ func (r Refusal) String() string {
 	}
 }
 
-// refusalError is the error that an author gets for a refused operation.
-func refusalError(r Refusal, s JournalState, op Operation) error {
+// RefusalError is the error that an author gets for a refused operation.
+func RefusalError(r Refusal, s State, op Operation) error {
 	switch r {
 	case Accepted:
 		return nil
@@ -138,7 +138,7 @@ func refusalError(r Refusal, s JournalState, op Operation) error {
 	}
 }
 
-// decide says whether op is valid at sequence seq, right after s, and what the
+// Decide says whether op is valid at sequence seq, right after s, and what the
 // partition is then. Whoever applies the same operations in the same order gets
 // the same answers; nothing but s, seq and op enters the decision.
 //
@@ -147,7 +147,7 @@ func refusalError(r Refusal, s JournalState, op Operation) error {
 //	    and the mode takes the class            (Append)
 //
 // A refused operation changes nothing but the sequence.
-func decide(s JournalState, seq int64, op Operation) (JournalState, Refusal) {
+func Decide(s State, seq int64, op Operation) (State, Refusal) {
 	s.Sequence = seq
 	if malformed(op) {
 		return s, RefusedMalformed
@@ -171,7 +171,7 @@ func decide(s JournalState, seq int64, op Operation) (JournalState, Refusal) {
 }
 
 // applied is the state after the valid operation op.
-func applied(s JournalState, seq int64, op Operation) JournalState {
+func applied(s State, seq int64, op Operation) State {
 	switch op.Kind {
 	case OpAppend:
 		s.LogEnd = op.End
@@ -211,14 +211,15 @@ func malformed(op Operation) bool {
 	case OpTruncate, OpRestartAt, OpRaiseLogStart:
 		return op.Offset < 0
 	case OpMode:
-		return !knownMode(op.Mode)
+		return !KnownMode(op.Mode)
 	case OpBaseline:
-		return op.Offset < 0 || op.End < op.Offset || !knownMode(op.Mode)
+		return op.Offset < 0 || op.End < op.Offset || !KnownMode(op.Mode)
 	default:
 		return true
 	}
 }
 
-func knownMode(m messages.Mode) bool {
+// KnownMode reports whether m is one of the modes.
+func KnownMode(m messages.Mode) bool {
 	return m >= messages.ModeWritable && m <= messages.ModeMirroring
 }

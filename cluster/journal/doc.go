@@ -1,0 +1,9 @@
+// Package journal is the rules by which every replica of a partition orders and
+// decides the changes that are proposed for it: the pure core of the journal of
+// design.md. The same operations in the same order give the same answers on every
+// node; no clock, no network, no disk and no goroutine is inside.
+//
+// Its two main types are [Operation], a proposed change, and [State], what the
+// rules know of one partition. It owns nothing: package cluster keeps the states,
+// carries operations and applies what is decided to logs.
+package journal
