@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"kagami/internal/invariant"
 )
 
 // FS is all that this package asks of a file system, so that a faulty one can
@@ -68,6 +70,28 @@ func (f osFile) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+// WriteAt is os.File's. With fault points it comes in two halves.
+func (f osFile) WriteAt(b []byte, at int64) (int, error) {
+	if invariant.FaultPoints {
+		return writeInHalves(f.File, b, at)
+	}
+	return f.File.WriteAt(b, at)
+}
+
+// Truncate is os.File's.
+func (f osFile) Truncate(size int64) error {
+	reachedFile("truncate", f.Name(), "before")
+	err := f.File.Truncate(size)
+	reachedFile("truncate", f.Name(), "after")
+	return err
+}
+
+// Sync is os.File's.
+func (f osFile) Sync() error {
+	reachedFile("sync", f.Name(), "before")
+	return f.File.Sync()
+}
+
 // OpenFile is os.OpenFile for reading and writing.
 func (OSFS) OpenFile(name string, create bool) (File, error) {
 	flag := os.O_RDWR
@@ -77,6 +101,9 @@ func (OSFS) OpenFile(name string, create bool) (File, error) {
 	f, err := os.OpenFile(name, flag, 0o644)
 	if err != nil {
 		return nil, err
+	}
+	if create {
+		reachedFile("open", name, "after")
 	}
 	return osFile{f}, nil
 }
@@ -112,13 +139,27 @@ func (OSFS) ReadDir(dir string) ([]FileInfo, error) {
 }
 
 // MkdirAll is os.MkdirAll.
-func (OSFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o755) }
+func (OSFS) MkdirAll(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	reachedFile("mkdir", dir, "after")
+	return err
+}
 
 // Rename is os.Rename.
-func (OSFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (OSFS) Rename(from, to string) error {
+	reachedFile("rename", to, "before")
+	err := os.Rename(from, to)
+	reachedFile("rename", to, "after")
+	return err
+}
 
 // Remove is os.Remove.
-func (OSFS) Remove(name string) error { return os.Remove(name) }
+func (OSFS) Remove(name string) error {
+	reachedFile("remove", name, "before")
+	err := os.Remove(name)
+	reachedFile("remove", name, "after")
+	return err
+}
 
 // RemoveAll is os.RemoveAll.
 func (OSFS) RemoveAll(dir string) error { return os.RemoveAll(dir) }

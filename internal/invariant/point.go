@@ -3,7 +3,9 @@
 package invariant
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -18,13 +20,17 @@ const FaultPoints = true
 // points is what the environment says of fault points, and how often each was
 // reached by this process.
 var points = sync.OnceValue(func() *pointTable {
-	return newPointTable(os.Getenv("KAGAMI_FAULT_POINT"), os.Getenv("KAGAMI_FAULT_LIST"))
+	t := newPointTable(os.Getenv("KAGAMI_FAULT_POINT"), os.Getenv("KAGAMI_FAULT_LIST"))
+	t.hold, t.fifo, _ = strings.Cut(os.Getenv("KAGAMI_FAULT_HOLD"), "=")
+	return t
 })
 
 type pointTable struct {
 	die  string // name that ends the process, "" = none
 	at   int    // the n-th time, from 1
 	list string // file, "" = none
+	hold string // name, or name:n, that waits at fifo, "" = none
+	fifo string
 
 	mu      sync.Mutex
 	reached map[string]int
@@ -45,16 +51,41 @@ func newPointTable(point, list string) *pointTable {
 // Reached marks a point between two effects. In builds with the tag
 // "faultpoints" the process kills itself there if KAGAMI_FAULT_POINT names it
 // ("name", or "name:n" for the n-th time), and writes "name:n" as a line of the
-// file KAGAMI_FAULT_LIST. In other builds it does nothing and costs nothing. Any
-// goroutine may call it.
+// file KAGAMI_FAULT_LIST. KAGAMI_FAULT_HOLD ("name=fifo" or "name:n=fifo") makes
+// the caller wait there while the named pipe exists, until a writer has opened and
+// closed it, so that a test can act in the middle. In other builds it does nothing and costs nothing.
+// Any goroutine may call it.
 func Reached(name string) {
-	if t := points(); t.note(name) {
+	t := points()
+	n := t.note(name)
+	if t.ends(name, n) {
 		die()
+	}
+	if t.hold != "" && (name == t.hold || t.hold == name+":"+strconv.Itoa(n)) {
+		t.wait()
 	}
 }
 
-// note counts and lists a point, and reports whether the process is to end here.
-func (t *pointTable) note(name string) bool {
+// wait returns when the pipe has had a writer or isn't there.
+func (t *pointTable) wait() {
+	f, err := os.Open(t.fifo)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, f)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		panic(fmt.Sprintf("hold at a fault point: %v", err))
+	}
+}
+
+// ends reports whether the process is to end where name is reached for the n-th time.
+func (t *pointTable) ends(name string, n int) bool { return name == t.die && n == t.at }
+
+// note counts and lists a point, and returns the count.
+func (t *pointTable) note(name string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reached[name]++
@@ -69,7 +100,7 @@ func (t *pointTable) note(name string) bool {
 			panic(fmt.Sprintf("list fault points: %v", err))
 		}
 	}
-	return name == t.die && n == t.at
+	return n
 }
 
 // die is kill -9: nothing is flushed, nothing deferred runs. Not by package os:

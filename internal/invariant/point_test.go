@@ -5,6 +5,7 @@ package invariant
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ func TestPointTable(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			table := newPointTable(row.point, list)
 			for i, name := range []string{"a", "b", "a", "a"} {
-				if got := table.note(name); got != row.want[i] {
+				if got := table.ends(name, table.note(name)); got != row.want[i] {
 					t.Errorf("step %d: %v, want %v", i, got, row.want[i])
 				}
 			}
@@ -35,4 +36,29 @@ func TestPointTable(t *testing.T) {
 	if want := "a:1\nb:1\na:2\na:3\n"; string(b) != want+want+want+want {
 		t.Errorf("listed %q", b)
 	}
+}
+
+// TestHold: a point waits for a writer of its pipe, and for nothing without one.
+func TestHold(t *testing.T) {
+	table := newPointTable("", "")
+	table.fifo = filepath.Join(t.TempDir(), "fifo")
+	table.wait()
+	if err := syscall.Mkfifo(table.fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan struct{})
+	go func() { table.wait(); close(passed) }()
+	w, err := os.OpenFile(table.fifo, os.O_WRONLY, 0) // returns when someone waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-passed:
+		t.Error("it didn't wait")
+	default:
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-passed
 }
