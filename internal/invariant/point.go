@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,16 +22,17 @@ const FaultPoints = true
 // reached by this process.
 var points = sync.OnceValue(func() *pointTable {
 	t := newPointTable(os.Getenv("KAGAMI_FAULT_POINT"), os.Getenv("KAGAMI_FAULT_LIST"))
-	t.hold, t.fifo, _ = strings.Cut(os.Getenv("KAGAMI_FAULT_HOLD"), "=")
+	hold, fifo, _ := strings.Cut(os.Getenv("KAGAMI_FAULT_HOLD"), "=")
+	t.hold, t.fifo = strings.Split(hold, ","), fifo
 	return t
 })
 
 type pointTable struct {
-	die  string // name that ends the process, "" = none
-	at   int    // the n-th time, from 1
-	list string // file, "" = none
-	hold string // name, or name:n, that waits at fifo, "" = none
-	fifo string
+	die  string   // name that ends the process, "" = none
+	at   int      // the n-th time, from 1
+	list string   // file, "" = none
+	hold []string // names, or name:n, that wait at fifo
+	fifo string   // "" = none
 
 	mu      sync.Mutex
 	reached map[string]int
@@ -51,9 +53,9 @@ func newPointTable(point, list string) *pointTable {
 // Reached marks a point between two effects. In builds with the tag
 // "faultpoints" the process kills itself there if KAGAMI_FAULT_POINT names it
 // ("name", or "name:n" for the n-th time), and writes "name:n" as a line of the
-// file KAGAMI_FAULT_LIST. KAGAMI_FAULT_HOLD ("name=fifo" or "name:n=fifo") makes
-// the caller wait there while the named pipe exists, until a writer has opened and
-// closed it, so that a test can act in the middle. In other builds it does nothing and costs nothing.
+// file KAGAMI_FAULT_LIST. KAGAMI_FAULT_HOLD ("a,b:2=fifo") makes the callers wait
+// there while the named pipe exists, until a writer has opened and closed it, so
+// that a test can act in the middle. In other builds it does nothing and costs nothing.
 // Any goroutine may call it.
 func Reached(name string) {
 	t := points()
@@ -61,7 +63,7 @@ func Reached(name string) {
 	if t.ends(name, n) {
 		die()
 	}
-	if t.hold != "" && (name == t.hold || t.hold == name+":"+strconv.Itoa(n)) {
+	if t.fifo != "" && (slices.Contains(t.hold, name) || slices.Contains(t.hold, name+":"+strconv.Itoa(n))) {
 		t.wait()
 	}
 }
