@@ -1,5 +1,5 @@
-# Kagami. `make run`, `make demo` and `make test` need Go alone; the tests use
-# Java 17, Maven and kcat where they are there and say what they skipped.
+# Kagami. `make run`, `make demo` and `make test` need Go alone; the tests use a
+# JDK 17, Maven and kcat where they are there and say what they skipped.
 GO       ?= go
 FUZZTIME ?= 10s
 SEED     ?=

@@ -54,6 +54,6 @@ func missing(tb testing.TB, what string) {
 // PrintSkipped tells how many tests Require has skipped. For TestMain.
 func PrintSkipped(w io.Writer) {
 	if n := skipped.Load(); n > 0 {
-		fmt.Fprintf(w, "skipped %d tests that need Java 17, Maven and kcat\n", n)
+		fmt.Fprintf(w, "skipped %d tests that need a JDK 17, Maven and kcat\n", n)
 	}
 }
