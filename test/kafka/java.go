@@ -208,18 +208,20 @@ func (j *Java) readEvents() {
 // with an error, when a job breaks or the JVM ends without them.
 func (j *Java) Await(ctx context.Context, job, kind string, count int) ([]JavaEvent, error) {
 	var got []JavaEvent
-	var fatal error
+	over := false
 	err := Poll(ctx, func() error {
 		ended := !j.Running()
-		if got = j.Events(job, kind); len(got) >= count {
-			return nil
-		}
-		if fatal = j.broken(job, ended); fatal != nil {
+		got = j.Events(job, kind)
+		over = len(got) < count && j.broken(job, ended) != nil
+		if over || len(got) >= count {
 			return nil
 		}
 		return fmt.Errorf("job %s: %d of %d events %s", job, len(got), count, kind)
 	})
-	return got, errors.Join(err, fatal)
+	if over {
+		err = j.broken(job, true)
+	}
+	return got, err
 }
 
 func (j *Java) broken(job string, ended bool) error {
