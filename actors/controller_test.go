@@ -310,7 +310,7 @@ func TestControllerServesBumps(t *testing.T) {
 	}
 	id := out.Items[0].TopicID
 	request := func(ctx context.Context, payload []byte) ([]byte, error) { return c.HandleBump(ctx, payload), nil }
-	errs, err := RequestBumps(t.Context(), request, []messages.EpochBump{
+	errs, err := RequestBumps(t.Context(), request, 7, []messages.EpochBump{
 		{TopicID: id, Partition: 1, MinLeaderEpoch: 11}, {TopicID: messages.TopicID{9}}, {TopicID: id, Partition: 7}, {TopicID: id, Partition: 0, MinLeaderEpoch: -1},
 	})
 	if err != nil || errs[0] != nil || errs[3] != nil || !errors.Is(errs[1], messages.ErrUnknownTopicID) || !errors.Is(errs[2], messages.ErrUnknownTopicOrPartition) {
@@ -319,10 +319,13 @@ func TestControllerServesBumps(t *testing.T) {
 	if p := s.Image().Topic("t").Partitions; p[1].LeaderEpoch != 12 || p[0].LeaderEpoch != 1 {
 		t.Fatalf("%+v", p)
 	}
-	if _, err := RequestBumps(t.Context(), func(ctx context.Context, _ []byte) ([]byte, error) { return c.HandleBump(ctx, []byte{9, 9}), nil }, nil); !errors.Is(err, messages.ErrInvalidRequest) {
+	if who := s.who[len(s.who)-1]; who != (messages.Requester{Principal: "User:node-7", RequestID: "bus"}) {
+		t.Fatalf("asked by %+v", who)
+	}
+	if _, err := RequestBumps(t.Context(), func(ctx context.Context, _ []byte) ([]byte, error) { return c.HandleBump(ctx, []byte{9, 9}), nil }, 7, nil); !errors.Is(err, messages.ErrInvalidRequest) {
 		t.Fatalf("garbage: %v", err)
 	}
-	if _, err := RequestBumps(t.Context(), func(context.Context, []byte) ([]byte, error) { return nil, errors.New("no bus") }, nil); err == nil {
+	if _, err := RequestBumps(t.Context(), func(context.Context, []byte) ([]byte, error) { return nil, errors.New("no bus") }, 7, nil); err == nil {
 		t.Fatal("bus error lost")
 	}
 }

@@ -76,6 +76,9 @@ func (c *Controller) HandleBump(ctx context.Context, payload []byte) []byte {
 		}
 	}
 	who := messages.Requester{Principal: "User:node", RequestID: "bus"}
+	if req.NodeID >= 0 { // a node of an older build doesn't say
+		who.Principal = fmt.Sprintf("User:node-%d", req.NodeID)
+	}
 	out := c.Submit(ctx, who, cmd)
 	if out.Err != nil {
 		resp.ErrorCode = bumpCode(out.Err)
@@ -111,10 +114,11 @@ func (c *Controller) ServeBumps(bus bumpServer, subject string) (stop func(), er
 }
 
 // RequestBumps is the other side: it sends bumps by request (a bus request to
-// the controller's subject) and returns one error per bump, in order, or an error
-// for all of them.
-func RequestBumps(ctx context.Context, request func(ctx context.Context, payload []byte) ([]byte, error), bumps []messages.EpochBump) ([]error, error) {
+// the controller's subject) in the name of a node and returns one error per bump,
+// in order, or an error for all of them.
+func RequestBumps(ctx context.Context, request func(ctx context.Context, payload []byte) ([]byte, error), node messages.NodeID, bumps []messages.EpochBump) ([]error, error) {
 	req := wire.NewPtrBumpLeaderEpochsRequest()
+	req.NodeID = int32(node)
 	for _, b := range bumps { // one entry per bump: the answer keeps the order
 		t := wire.NewBumpLeaderEpochsRequestTopicBump()
 		t.TopicID = b.TopicID

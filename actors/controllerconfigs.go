@@ -64,6 +64,9 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 		if m == nil {
 			return fmt.Errorf("%w: %q", messages.ErrUnknownMirror, c.Name)
 		}
+		if cmd.Expect != nil && !sameConfigs(connectionConfigs(m.Configs), cmd.Expect) {
+			return fmt.Errorf("%w: the connection settings of mirror %s are other ones by now", messages.ErrSettingsChanged, c.Name)
+		}
 		r.set, r.old = configs.Mirror(), m.Configs
 	default:
 		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)

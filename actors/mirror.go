@@ -47,16 +47,15 @@ type mirrorOutside interface {
 // mirrorListener passes on what concerns the mirror's partitions on this node.
 // It must not block.
 type mirrorListener interface {
-	// Refreshed: a refresh ended; ok says whether the source answered.
-	Refreshed(mirror string, ok bool)
+	// Refreshed: a refresh ended; ok says whether the source answered. well are the
+	// topics that nothing is wrong with: what held their partitions is over.
+	Refreshed(mirror string, ok bool, well map[string]struct{})
 	// SourceChanged: the source's cluster id isn't the remembered one (OP-26).
 	// SourceBack: it is again, or what was remembered has been cleared.
 	SourceChanged(mirror, text string)
 	SourceBack(mirror string)
-	// TopicFault: the topic can't be mirrored until somebody acts. TopicWell: an
-	// earlier fault is over.
+	// TopicFault: the topic can't be mirrored until somebody acts.
 	TopicFault(mirror, topic, text string)
-	TopicWell(mirror, topic string)
 	// Reconnect: the connection settings changed, fetchers are gone.
 	Reconnect(mirror string)
 }
@@ -117,10 +116,14 @@ type (
 	mirrorSettled     struct { // dynamic node settings changed
 	}
 	mirrorThrottle struct{ topic string } // its throttled replicas changed
-	// mirrorSuspect: the source told a worker that the topic was made anew.
-	mirrorSuspect struct{ topic string }
-	mirrorTick    struct{ epoch int64 }
-	refreshDone   struct {
+	// mirrorSuspect: the source told a worker that the topic was made anew; with
+	// loop, that the source mirrors it, or may (OP-35).
+	mirrorSuspect struct {
+		topic string
+		loop  bool
+	}
+	mirrorTick  struct{ epoch int64 }
+	refreshDone struct {
 		connection int64
 		cycle      int64
 		result     refreshResult
@@ -186,10 +189,9 @@ type mirror struct {
 	refreshNext  []*actor.PID
 	lastRefresh  time.Time
 	lastError    error
-	foreign      bool                // another cluster answers
-	faulted      map[string]struct{} // topics with a fault
-	suspects     map[string]int64    // topics that a worker found at fault, and the refresh that decides
-	settled      bool                // a good refresh of this life has been told
+	foreign      bool               // another cluster answers
+	suspects     map[string]suspect // topics that may be at fault
+	settled      bool               // a good refresh of this life has been told
 	timerEpoch   int64
 	stopTimer    func() bool
 	lookingUp    bool
@@ -249,8 +251,8 @@ func (m *mirror) Receive(c actor.Context) {
 	case mirrorThrottle:
 		m.throttle(c, msg.topic)
 	case mirrorSuspect:
-		m.suspects[msg.topic] = m.cycle + 2 // their partitions have failed by then
-		m.refresh(c, "topic made anew")
+		m.suspect(msg)
+		m.refresh(c, "topic may be at fault")
 	case mirrorAsk:
 		c.Respond(m.status())
 	}

@@ -31,6 +31,7 @@ type refresher struct {
 	clock      interface{ Now() time.Time }
 	connection map[string]string // settings that source was made with
 	who        messages.Requester
+	loops      []string // topics that may be in a loop (OP-35)
 	log        *zap.Logger
 }
 
@@ -79,7 +80,9 @@ func (r refresher) run(ctx context.Context) refreshResult {
 		r.log.Warn("topic of the source isn't mirrored", zap.String(messages.FieldTopic, n.topic), zap.String("why", n.text))
 	}
 	r.execute(ctx, plan, view)
-	return refreshResult{view: view, faults: plan.faults, healthy: plan.healthy}
+	result := refreshResult{view: view, faults: plan.faults, healthy: plan.healthy}
+	r.judgeLoops(ctx, image.ClusterID(), &result)
+	return result
 }
 
 // list adds all topics of the source, for discovery and as the second opinion on
@@ -145,16 +148,16 @@ func (r refresher) checkClusterID(ctx context.Context, mi *metadata.Mirror, id, 
 	if replaced := foreign(r.mirror, known, id, own); replaced != nil || id == "" || known == id {
 		return replaced, nil
 	}
-	// An alter may have come meanwhile: the answer of the old source must not become
-	// the id of the new one.
-	if now := r.outside.Image().Mirror(r.mirror); now == nil || !sameConfigs(connectionConfigs(now.Configs), r.connection) {
-		return nil, fmt.Errorf("%w: the settings changed during the refresh", errForeignSource)
-	}
-	out := r.outside.Submit(ctx, r.who, messages.AlterConfigs{Internal: true, Resources: []messages.ResourceChange{{
+	// An alter may have come meanwhile, or come right now: the answer of the old
+	// source must not become the id of the new one, so the controller compares.
+	out := r.outside.Submit(ctx, r.who, messages.AlterConfigs{Internal: true, Expect: r.connection, Resources: []messages.ResourceChange{{
 		Type: messages.ResourceClusterMirror, Name: r.mirror,
 		Changes: []messages.ConfigChange{{Name: configs.MirrorSourceClusterID, Op: messages.ConfigSet, Value: &id}},
 	}}})
-	if err := outcomeError(out); err != nil {
+	switch err := outcomeError(out); {
+	case errors.Is(err, messages.ErrSettingsChanged):
+		return nil, fmt.Errorf("%w: the settings changed during the refresh: %w", errForeignSource, err)
+	case err != nil:
 		r.log.Warn("remember the source's cluster id", zap.Error(err))
 	}
 	return nil, nil
@@ -191,7 +194,9 @@ func (r refresher) execute(ctx context.Context, plan refreshPlan, view *SourceVi
 		r.step(ctx, "stop deleted topics", messages.StopMirrorTopics{Mirror: r.mirror, Topics: part})
 	}
 	for part := range parts(plan.bumps, cycleBumpsMax, nil) {
+		reached("mirror", "bump", "before")
 		errs, err := r.outside.Bump(ctx, part)
+		reached("mirror", "bump", "after")
 		r.failed("raise leader epochs", errors.Join(append(errs, err)...))
 	}
 	for part := range parts(r.withoutLoops(ctx, plan.discovered, view.ClusterID), cycleTopicsMax, func(t messages.MirrorTopic) int { return int(t.NumPartitions) }) {

@@ -53,7 +53,7 @@ func (m *mirror) refresh(c actor.Context, reason string) {
 	m.refreshing, m.refreshAgain = true, false
 	r := refresher{
 		mirror: m.name, source: m.source, outside: m.outside, clock: m.clock, connection: m.configs,
-		log: m.log.With(zap.String("refresh", reason)),
+		log: m.log.With(zap.String("refresh", reason)), loops: m.loopSuspects(),
 		who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", m.node), ClientID: "mirror-" + m.name, RequestID: fmt.Sprintf("refresh-%d", m.clock.Now().UnixMilli())},
 	}
 	root, self, connection, cycle, ctx := c.ActorSystem().Root, c.Self(), m.connection, m.cycle, m.linked
@@ -99,7 +99,7 @@ func (m *mirror) refreshed(c actor.Context, done refreshDone) {
 		m.tellRefresh(c, refreshSeen{err: m.lastError})
 	case r.err != nil:
 		m.log.Warn("source refresh failed", zap.Error(r.err))
-		m.listener.Refreshed(m.name, false)
+		m.listener.Refreshed(m.name, false, nil)
 		m.tellRefresh(c, refreshSeen{err: r.err})
 	default:
 		m.answered(c, r)
@@ -121,25 +121,10 @@ func (m *mirror) answered(c actor.Context, r refreshResult) {
 		m.foreign = false
 		m.listener.SourceBack(m.name)
 	}
-	now := map[string]struct{}{}
-	for _, f := range r.faults {
-		now[f.topic] = struct{}{}
-		m.listener.TopicFault(m.name, f.topic, f.text)
-		delete(m.suspects, f.topic)
-	}
-	for _, topic := range r.healthy {
-		_, was := m.faulted[topic]
-		if decides, suspect := m.suspects[topic]; suspect && decides <= m.cycle {
-			delete(m.suspects, topic)
-			was = true
-		}
-		if was || !m.settled {
-			m.listener.TopicWell(m.name, topic)
-		}
-	}
-	m.faulted, m.settled = now, true
+	m.settled = true
+	well := m.judge(r)
 	m.respread(c)
-	m.listener.Refreshed(m.name, true)
+	m.listener.Refreshed(m.name, true, well)
 	m.tellRefresh(c, refreshSeen{view: r.view})
 }
 

@@ -266,7 +266,7 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
 			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
-			held: map[messages.TopicPartition]*heldFetch{}, faulted: map[string]struct{}{}, suspects: map[string]int64{},
+			held: map[messages.TopicPartition]*heldFetch{}, suspects: map[string]suspect{},
 		}
 		m.ctx, m.cancel = context.WithCancel(p.ctx)
 		return m

@@ -178,7 +178,7 @@ func (o nodeOutside) Bump(ctx context.Context, bumps []messages.EpochBump) ([]er
 	bus := o.n.config.Bus
 	return RequestBumps(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
 		return bus.Request(ctx, bus.ControllerBump(), payload)
-	}, bumps)
+	}, o.n.config.Node, bumps)
 }
 
 // loopCheckTimeout bounds what a start waits for its source.

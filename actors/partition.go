@@ -286,6 +286,10 @@ func (p *partition) loaded(c actor.Context, m partitionRead) {
 	}
 	p.feed(c, in())
 	s := m.state
+	if s.State == messages.StateFailed {
+		// What held it is kept in memory only: the source is asked again.
+		p.shared.config.Source.Suspect(w.mirror, w.tp.Topic, s.Previous == messages.StateLogTruncation)
+	}
 	missing := w.replica.CountCuts(w.mirror, persistence.Cut{From: s.CutFrom, To: s.CutTo, Records: s.CutRecords, Bytes: s.CutBytes})
 	if missing.To > missing.From {
 		p.log.Info("a cut before the last restart is counted now", zap.Int64("from", missing.From), zap.Int64("to", missing.To), zap.Int64("records", missing.Records))

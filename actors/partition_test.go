@@ -51,6 +51,7 @@ func (f *fakeSource) SourceEpoch(ctx context.Context, _ string, _ messages.Topic
 }
 func (f *fakeSource) SourceClusterID(string) string { return "lBq12jYZRp-9wF3M9MPopg" }
 func (f *fakeSource) Refresh(string, string)        {}
+func (f *fakeSource) Suspect(string, string, bool)  {}
 
 func (f *fakeSource) set(change func(*fakeSource)) { f.mu.Lock(); defer f.mu.Unlock(); change(f) }
 

@@ -63,6 +63,10 @@ type PartitionSource interface {
 	SourceClusterID(mirror string) string
 	// Refresh asks for a refresh soon and doesn't wait.
 	Refresh(mirror, reason string)
+	// Suspect asks to find out soon whether the topic is at fault, with loop also
+	// whether the source mirrors it (OP-35); the mirror's news say what came of it.
+	// It doesn't wait.
+	Suspect(mirror, topic string, loop bool)
 }
 
 // PartitionFetchers puts partitions on fetchers and takes them off.

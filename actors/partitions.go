@@ -179,9 +179,21 @@ func (ps *Partitions) PolicyChanged() { ps.tell("", "", true, fsm.PolicyChanged{
 
 // The following are a mirror's news (mirrorListener); they don't block.
 
-// Refreshed tells that a refresh ended; ok says whether the source answered.
-func (ps *Partitions) Refreshed(mirror string, ok bool) {
-	ps.tell(mirror, "", true, fsm.Refreshed{OK: ok})
+// Refreshed tells that a refresh ended; ok says whether the source answered,
+// well which topics are free of faults. It is told anew after each refresh, so a
+// partition that failed, or read its state, meanwhile misses nothing.
+func (ps *Partitions) Refreshed(mirror string, ok bool, well map[string]struct{}) {
+	root := ps.config.System.Root
+	ps.Range(func(h *PartitionHandle) bool {
+		if h.Mirror != mirror || h.Status().State != messages.StateFailed {
+			return true
+		}
+		if _, over := well[h.TopicPartition.Topic]; over {
+			root.Send(h.pid, partitionTell{in: fsm.FaultOver{}})
+		}
+		root.Send(h.pid, partitionTell{in: fsm.Refreshed{OK: ok}})
+		return true
+	})
 }
 
 // SourceChanged tells: another cluster answers (OP-26).
@@ -195,11 +207,6 @@ func (ps *Partitions) SourceBack(mirror string) { ps.tell(mirror, "", false, fsm
 // TopicFault tells: the topic can't be mirrored until somebody acts.
 func (ps *Partitions) TopicFault(mirror, topic, text string) {
 	ps.tell(mirror, topic, false, fsm.Fault{Text: text})
-}
-
-// TopicWell tells: an earlier fault is over.
-func (ps *Partitions) TopicWell(mirror, topic string) {
-	ps.tell(mirror, topic, false, fsm.FaultOver{})
 }
 
 // Reconnect tells: the connection settings changed, fetchers are gone.

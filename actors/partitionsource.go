@@ -118,6 +118,7 @@ func (l MirrorLink) LastMirrorEpoch(ctx context.Context, mirror string, tp messa
 		return messages.NoEpoch, seen.err
 	}
 	if err := seen.mirrors.CheckLoop(tp.Topic, l.Image().ClusterID(), l.SourceClusterID(mirror)); err != nil {
+		l.Suspect(mirror, tp.Topic, true) // the mirror watches for its end
 		return messages.NoEpoch, err
 	}
 	return seen.mirrors.LME(mirror, tp), nil
@@ -155,6 +156,13 @@ func (l MirrorLink) SourceClusterID(mirror string) string {
 func (l MirrorLink) Refresh(mirror, reason string) {
 	if to := l.Mirror(mirror); to != nil {
 		l.System.Root.Send(to, mirrorRefreshNow{reason: reason})
+	}
+}
+
+// Suspect is described at [PartitionSource].
+func (l MirrorLink) Suspect(mirror, topic string, loop bool) {
+	if to := l.Mirror(mirror); to != nil {
+		l.System.Root.Send(to, mirrorSuspect{topic: topic, loop: loop})
 	}
 }
 

@@ -78,6 +78,10 @@ type AlterConfigs struct {
 	Replace      bool
 	ValidateOnly bool
 	Internal     bool // the mirror manager asks: copied keys, mirror.source.cluster.id
+	// Expect, if not nil, is what is set of a mirror's connection settings where the
+	// change was decided: when it isn't any more, the mirror is left as it is
+	// ([ErrSettingsChanged]).
+	Expect map[string]string
 }
 
 // ResourceChange is the changes of one resource.

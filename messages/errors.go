@@ -28,6 +28,7 @@ var (
 	ErrTimedOut                = errors.New("request timed out")
 	ErrStorage                 = errors.New("storage error")
 	ErrThrottled               = errors.New("throttled")
+	ErrSettingsChanged         = errors.New("decided on what has changed meanwhile")
 
 	// ErrReadOnlyTopic: a write to a mirror topic that isn't STOPPED. Ordinary
 	// clients are told POLICY_VIOLATION (OP-23).

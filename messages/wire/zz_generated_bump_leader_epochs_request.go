@@ -18,6 +18,8 @@ type BumpLeaderEpochsRequest struct {
 
 	// Topics to bump.
 	Topics []BumpLeaderEpochsRequestTopicBump `json:"topics"`
+	// Node that asks, for the audit (OP-37). Tag 2000. Default -1.
+	NodeID int32 `json:"nodeId"`
 
 	// UnknownTags are tagged fields that this build doesn't know; they are kept.
 	UnknownTags kmsg.Tags `json:"-"`
@@ -26,6 +28,7 @@ type BumpLeaderEpochsRequest struct {
 // Default sets every field to its default.
 func (m *BumpLeaderEpochsRequest) Default() {
 	m.Topics = nil
+	m.NodeID = -1
 	m.UnknownTags = kmsg.Tags{}
 }
 
@@ -49,7 +52,12 @@ func (m *BumpLeaderEpochsRequest) append(dst []byte, v int16) []byte {
 		dst = m.Topics[i].append(dst, v)
 	}
 
-	dst = appendUnknownTags(dst, &m.UnknownTags)
+	var t tagWriter
+	if m.NodeID != -1 {
+		t.buf = kbin.AppendInt32(t.buf, m.NodeID)
+		t.end(2000)
+	}
+	dst = t.append(dst, &m.UnknownTags)
 
 	return dst
 }
@@ -65,7 +73,16 @@ func (m *BumpLeaderEpochsRequest) read(r *reader, v int16) {
 		}
 	}
 
-	r.unknownTags(&m.UnknownTags)
+	for it := r.tags(); it.next(r); {
+		t := &it.value
+		switch it.tag {
+		case 2000:
+			m.NodeID = t.int32()
+			it.done(r)
+		default:
+			it.keep(r, &m.UnknownTags)
+		}
+	}
 
 }
 
