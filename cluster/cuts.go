@@ -108,7 +108,7 @@ func (r *Replica) HasCuts() bool { return r.hasCuts.Load() }
 func (r *Replica) ForgetCuts(_ context.Context, mirror string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.closed.Load() {
 		return fmt.Errorf("forget cuts of %s: replica is closed: %w", r.tp, messages.ErrNotLeader)
 	}
 	if err := r.order.forgetCuts(mirrorHash(mirror)); err != nil {

@@ -37,8 +37,8 @@ type Replica struct {
 
 	mu      sync.Mutex // held for the whole of a change
 	order   orderer
-	claimed bool // by this process; what a checkpoint says is history
-	closed  bool
+	claimed atomic.Bool // by this process; what a checkpoint says is history
+	closed  atomic.Bool
 	leads   atomic.Bool
 
 	gate     atomic.Uint32
@@ -52,6 +52,8 @@ type Replica struct {
 	watchMu    sync.Mutex // held to change watchers
 
 	// The published state, a sequence lock: version is odd while it is written.
+	// pubMu is held to write it.
+	pubMu      sync.Mutex
 	version    atomic.Uint64
 	epoch      atomic.Int32
 	mode       atomic.Int32
@@ -100,7 +102,7 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 	if o.Admit {
 		r.gate.Store(gateAdmit)
 	}
-	r.publishLocked()
+	r.publish()
 	return r, nil
 }
 
@@ -135,8 +137,10 @@ func (r *Replica) State() persistence.ReplicaState {
 	}
 }
 
-// publishLocked makes the journal's state visible to readers.
-func (r *Replica) publishLocked() {
+// publish makes the journal's state visible to readers.
+func (r *Replica) publish() {
+	r.pubMu.Lock()
+	defer r.pubMu.Unlock()
 	s := r.order.State()
 	r.version.Add(1)
 	r.epoch.Store(s.Epoch)
@@ -154,11 +158,11 @@ func (r *Replica) Leads() bool { return r.leads.Load() }
 // propose runs one operation under the lock and publishes what came of it. The
 // caller calls notify after unlocking.
 func (r *Replica) proposeLocked(ctx context.Context, op journal.Operation) (Applied, error) {
-	if r.closed {
+	if r.closed.Load() {
 		return Applied{}, fmt.Errorf("%s on %s: replica is closed: %w", op.Kind, r.tp, messages.ErrNotLeader)
 	}
 	done, err := r.order.Propose(ctx, op)
-	r.publishLocked()
+	r.publish()
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", r.tp, err)
 	}
@@ -186,8 +190,8 @@ func (r *Replica) Claim(ctx context.Context, epoch int32) error {
 	r.mu.Lock()
 	_, err := r.proposeLocked(ctx, journal.Operation{Kind: journal.OpClaim, Epoch: epoch, Node: r.node})
 	if err == nil {
-		r.claimed = true
-		r.publishLocked()
+		r.claimed.Store(true)
+		r.publish()
 	}
 	r.mu.Unlock()
 	r.notify()
@@ -197,8 +201,8 @@ func (r *Replica) Claim(ctx context.Context, epoch int32) error {
 // resign ends the leadership: another node leads now, or none.
 func (r *Replica) resign() {
 	r.mu.Lock()
-	r.claimed = false
-	r.publishLocked()
+	r.claimed.Store(false)
+	r.publish()
 	r.mu.Unlock()
 	r.notify()
 }
@@ -291,14 +295,14 @@ func (r *Replica) RaiseLogStart(ctx context.Context, offset int64) error {
 // high watermark is filled in here.
 func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPolicy) (int, error) {
 	r.mu.Lock()
-	if r.closed {
+	if r.closed.Load() {
 		r.mu.Unlock()
 		return 0, fmt.Errorf("retention of %s: %w", r.tp, ErrClosed)
 	}
 	p.HighWatermark = r.order.State().LogEnd
 	n, err := r.log.ApplyRetention(ctx, p)
 	r.order.settle()
-	r.publishLocked()
+	r.publish()
 	r.retained.Store(r.end.Load())
 	r.mu.Unlock()
 	if n > 0 {
@@ -314,7 +318,7 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 func (r *Replica) Flush(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.closed.Load() {
 		return fmt.Errorf("flush %s: %w", r.tp, ErrClosed)
 	}
 	if err := r.log.Flush(); err != nil {
@@ -327,7 +331,7 @@ func (r *Replica) Flush(context.Context) error {
 func (r *Replica) SetConfig(c persistence.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
+	if !r.closed.Load() {
 		r.log.SetConfig(c)
 	}
 }
@@ -439,9 +443,8 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 // closes. It reports whether it was the first to do so.
 func (r *Replica) retire() bool {
 	r.mu.Lock()
-	first := !r.closed
-	r.closed = true
-	r.publishLocked()
+	first := r.closed.CompareAndSwap(false, true)
+	r.publish()
 	r.mu.Unlock()
 	if first {
 		r.notify()

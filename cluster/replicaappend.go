@@ -180,7 +180,7 @@ func (r *Replica) appendLocked(ctx context.Context, op journal.Operation) (persi
 
 // ledHere refuses work on a partition that this node hasn't claimed.
 func (r *Replica) ledHere(s journal.State) error {
-	if r.closed || !r.claimed || s.Node != r.node {
+	if r.closed.Load() || !r.claimed.Load() || s.Node != r.node {
 		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
 	}
 	return nil
