@@ -43,8 +43,12 @@ type ReplicasOptions struct {
 	// Parallel is how many partitions are opened, claimed or closed at a time.
 	// Default 32: they wait for the disk and share its syncs.
 	Parallel int
-	Clock    clock.Clock // default clock.Wall
-	Logger   *zap.Logger
+	// ClaimTimeout bounds one claim. Default 10 s.
+	ClaimTimeout time.Duration
+	// ClaimRetry is when a claim that came to nothing is tried again. Default 1 s.
+	ClaimRetry time.Duration
+	Clock      clock.Clock // default clock.Wall
+	Logger     *zap.Logger
 }
 
 func (o ReplicasOptions) withDefaults() ReplicasOptions {
@@ -53,6 +57,12 @@ func (o ReplicasOptions) withDefaults() ReplicasOptions {
 	}
 	if o.Parallel == 0 {
 		o.Parallel = 32
+	}
+	if o.ClaimTimeout == 0 {
+		o.ClaimTimeout = 10 * time.Second
+	}
+	if o.ClaimRetry == 0 {
+		o.ClaimRetry = time.Second
 	}
 	if o.Clock == nil {
 		o.Clock = clock.Wall{}
@@ -65,9 +75,11 @@ func (o ReplicasOptions) withDefaults() ReplicasOptions {
 // under new leader epochs, closes the gate the moment mirror.name appears, sets
 // configs and runs retention. The metadata log's own replica isn't among them.
 //
-// Apply only takes note; one goroutine carries it out, always towards the
-// newest image. WaitApplied tells when. A partition that can't be opened costs
-// its neighbours nothing and is tried again with each retention round.
+// Apply only takes note; one goroutine opens, configures, resigns and deletes,
+// always towards the newest image, and never waits for the journal; a second one
+// claims, which may wait for it. WaitApplied tells when both are done. A partition
+// that can't be opened costs its neighbours nothing and is tried again with each
+// retention round.
 type Replicas struct {
 	opts ReplicasOptions
 	log  *zap.Logger
@@ -83,8 +95,10 @@ type Replicas struct {
 	newest *metadata.Image // last target
 	broker bool            // broker configs changed: all topics' configs
 	wake   chan struct{}   // capacity 1
-	done   int64           // offset of the last image applied
-	moved  chan struct{}   // closed and replaced when done moved
+	opened int64           // offset of the last image whose replicas are open
+	done   int64           // offset of the last image applied: claimed as well
+	moved  chan struct{}   // closed and replaced when opened or done moved
+	claims claimWork       // handed from the opening goroutine to the claiming one
 	subs   []*replicaSub
 	closed bool
 
@@ -128,9 +142,11 @@ func NewReplicas(ctx context.Context, o ReplicasOptions) *Replicas {
 		opts: o, log: o.Logger.Named("replicas"), stop: stop,
 		byName: make(map[string]*topicReplicas), byID: make(map[messages.TopicID]*topicReplicas),
 		todo: make(map[string]struct{}), wake: make(chan struct{}, 1),
-		done: messages.NoOffset, moved: make(chan struct{}),
+		opened: messages.NoOffset, done: messages.NoOffset, moved: make(chan struct{}),
+		claims: claimWork{topics: make(map[string]struct{}), wake: make(chan struct{}, 1)},
 	}
 	rs.running.Go(func() { rs.run(ctx) })
+	rs.running.Go(func() { rs.claim(ctx) })
 	rs.running.Go(func() { rs.retain(ctx) })
 	return rs
 }
@@ -277,12 +293,23 @@ func gateFor(r *Replica, t *metadata.Topic) gateChange {
 // WaitApplied waits until the replicas have carried out an image at or above
 // offset. It returns the cause of ctx, or ErrClosed.
 func (rs *Replicas) WaitApplied(ctx context.Context, offset int64) error {
+	return rs.waitFor(ctx, offset, func() int64 { return rs.done })
+}
+
+// WaitOpened waits until the replicas of an image at or above offset are open,
+// but perhaps not claimed. Errors as WaitApplied.
+func (rs *Replicas) WaitOpened(ctx context.Context, offset int64) error {
+	return rs.waitFor(ctx, offset, func() int64 { return rs.opened })
+}
+
+// waitFor waits for a progress, which is read under the lock.
+func (rs *Replicas) waitFor(ctx context.Context, offset int64, progress func() int64) error {
 	for {
 		rs.work.Lock()
-		done, moved, closed := rs.done, rs.moved, rs.closed
+		at, moved, closed := progress(), rs.moved, rs.closed
 		rs.work.Unlock()
 		switch {
-		case done >= offset:
+		case at >= offset:
 			return nil
 		case closed:
 			return fmt.Errorf("wait for replicas at metadata offset %d: %w", offset, ErrClosed)

@@ -13,9 +13,9 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// run carries out images, one round after the other.
+// run opens and closes what images want, one round after the other. It never
+// waits for the journal: what applies the journal waits for it.
 func (rs *Replicas) run(ctx context.Context) {
-	var applied *metadata.Image
 	for {
 		select {
 		case <-ctx.Done():
@@ -31,35 +31,8 @@ func (rs *Replicas) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			applied = img
 		}
-		rs.tell(applied, topics, img != nil)
-	}
-}
-
-// tell announces an applied image to waiters and subscribers.
-func (rs *Replicas) tell(img *metadata.Image, topics map[string]struct{}, isNew bool) {
-	if img == nil {
-		return
-	}
-	rs.work.Lock()
-	subs := append([]*replicaSub(nil), rs.subs...)
-	rs.work.Unlock()
-	for _, s := range subs {
-		switch {
-		case !s.greeted:
-			s.greeted = true
-			s.f(AppliedImage{Image: img})
-		case isNew:
-			s.f(AppliedImage{Image: img, Topics: topics})
-		}
-	}
-	rs.work.Lock()
-	defer rs.work.Unlock()
-	if isNew && !rs.closed {
-		rs.done = img.Offset()
-		close(rs.moved)
-		rs.moved = make(chan struct{})
+		rs.handOver(img, topics)
 	}
 }
 
@@ -166,13 +139,8 @@ func (rs *Replicas) reconcile(ctx context.Context, k *task) {
 	} else {
 		rs.reconfigure(r, k)
 	}
-	rs.lead(ctx, r, want)
-	// A topic that is in no mirror has no actor that would open it: a crash
-	// between STOPPED and the end of its mirror may have left it sealed.
-	if k.topic.Desired == messages.DesiredNone && r.State().Mode != messages.ModeWritable {
-		if _, err := r.SetMode(ctx, messages.ModeWritable); err != nil {
-			rs.log.Warn("open a topic that left its mirror", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
-		}
+	if want.Leader != rs.opts.Node && r.Leads() {
+		r.resign()
 	}
 }
 
@@ -183,23 +151,6 @@ func (rs *Replicas) reconfigure(r *Replica, k *task) {
 	rs.mu.RUnlock()
 	if have == nil || have.settings.log != k.settings.log {
 		r.SetConfig(k.settings.log)
-	}
-}
-
-// lead claims the partition under the image's epoch, or resigns.
-func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partition) {
-	if want.Leader != rs.opts.Node {
-		if r.Leads() {
-			r.resign()
-		}
-		return
-	}
-	if r.Leads() && r.State().LeaderEpoch == want.LeaderEpoch {
-		return
-	}
-	if err := r.Claim(ctx, want.LeaderEpoch); err != nil {
-		rs.log.Error("claim partition", zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),
-			zap.Int32(messages.FieldEpoch, want.LeaderEpoch), zap.Error(err))
 	}
 }
 
