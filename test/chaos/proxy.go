@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,22 +12,27 @@ import (
 type Fault int
 
 // Faults. A black hole keeps every connection open and moves nothing, as a lost
-// route does; a reset ends every connection, old and new, at once.
+// route does; a reset ends every connection, old and new, at once; half an answer
+// stops each connection, both ways, in the middle of the next thing that the
+// target says; a drip moves a byte each way ten times a second.
 const (
 	Open Fault = iota + 1
 	BlackHole
 	Reset
 	Slow
+	HalfAnswer
+	Drip
 )
 
 func (f Fault) String() string {
-	return [...]string{"?", "open", "black hole", "reset", "slow"}[f]
+	return [...]string{"?", "open", "black hole", "reset", "slow", "half an answer", "drip"}[f]
 }
 
 const (
 	chunk     = 16 << 10
 	slowChunk = 600
 	slowPause = 15 * time.Millisecond
+	dripPause = 100 * time.Millisecond
 )
 
 // Proxy forwards TCP from its address to a target that may come and go.
@@ -86,6 +92,9 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
+// StopListening refuses new connections for good; Set decides on the old ones.
+func (p *Proxy) StopListening() { _ = p.listener.Close() }
+
 func abort(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
@@ -140,37 +149,54 @@ func (p *Proxy) serve(in *net.TCPConn) {
 	}
 	defer p.forget(out)
 	var both sync.WaitGroup
-	both.Go(func() { p.pump(out, in) })
-	both.Go(func() { p.pump(in, out) })
+	var stalled atomic.Bool
+	both.Go(func() { p.pump(out, in, &stalled, false) })
+	both.Go(func() { p.pump(in, out, &stalled, true) })
 	both.Wait()
 }
 
 // pass waits while there is a black hole and returns the fault that ended it.
-func (p *Proxy) pass() Fault {
+func (p *Proxy) pass() Fault { return p.passUnless(BlackHole) }
+
+// passUnless waits while there is the fault and returns the next one.
+func (p *Proxy) passUnless(hold Fault) Fault {
 	for {
 		p.mu.Lock()
 		f, changed := p.fault, p.changed
 		p.mu.Unlock()
-		if f != BlackHole {
+		if f != hold {
 			return f
 		}
 		<-changed
 	}
 }
 
-func (p *Proxy) pump(dst, src *net.TCPConn) {
+// pump moves bytes one way. stalled is set when half an answer was given.
+func (p *Proxy) pump(dst, src *net.TCPConn, stalled *atomic.Bool, answers bool) {
 	defer func() { _ = dst.Close(); _ = src.Close() }()
 	buf := make([]byte, chunk)
 	for {
 		n, err := src.Read(buf)
 		for b := buf[:n]; len(b) > 0; {
 			part := b
+			if stalled.Load() {
+				p.passUnless(HalfAnswer)
+				stalled.Store(false)
+			}
 			switch p.pass() {
 			case Reset:
 				return
 			case Slow:
 				part = b[:min(len(b), slowChunk)]
 				time.Sleep(slowPause)
+			case Drip:
+				part = b[:1]
+				time.Sleep(dripPause)
+			case HalfAnswer:
+				if answers {
+					part = b[:len(b)/2]
+					stalled.Store(true)
+				}
 			case Open, BlackHole:
 			}
 			if _, werr := dst.Write(part); werr != nil {
