@@ -4,6 +4,8 @@
 // node; no clock, no network, no disk and no goroutine is inside.
 //
 // Its two main types are [Operation], a proposed change, and [State], what the
-// rules know of one partition. It owns nothing: package cluster keeps the states,
-// carries operations and applies what is decided to logs.
+// rules know of one partition. [Message] is how operations travel through a
+// stream, and [Proposer] what one node wants to put into it. It owns nothing:
+// package cluster keeps the states, carries messages and applies what is decided
+// to logs.
 package journal
