@@ -14,22 +14,26 @@ import (
 //
 //	header   0 "KAGAMICP"   8 version uint32   12 zero uint32
 //	record   0 crc32c uint32 of what follows
-//	         4 kind int8 (1 put, 2 delete)   5 mode int8   6 pending op int8   7 zero
+//	         4 kind int8 (1 put, 2 delete)   5 mode int8   6 pending op int8
+//	         7 journal int8 (0 direct, 1 stream)
 //	         8 topic id   24 created at int64   32 partition int32
 //	        36 epoch int32   40 node int32   44 zero uint32
 //	        48 sequence   56 generation   64 log start   72 log end
 //	        80 mode offset   88 pending offset   (int64 each)
 //	        96 cut: records   104 bytes   112 from   120 to   (int64 each)
 //	       128 cut: hash of the mirror's name uint64
+//	       136 sequence of the last cut int64
 //
-// Version 1 ends at 96; its files are read, and rewritten when they are opened.
+// Version 1 ends at 96, version 2 at 136; their files are read, and rewritten when
+// they are opened.
 // One size means that a damaged record hides no other one.
 const (
 	checkpointMagic       = "KAGAMICP"
-	checkpointVersion     = 2
+	checkpointVersion     = 3
 	checkpointHeaderSize  = 16
-	checkpointRecordSize  = 136
-	checkpointRecordSize1 = 96 // version 1
+	checkpointRecordSize  = 144
+	checkpointRecordSize1 = 96  // version 1
+	checkpointRecordSize2 = 136 // version 2
 
 	checkpointPut    = 1
 	checkpointDelete = 2
@@ -48,6 +52,8 @@ type Checkpoint struct {
 	PendingOffset int64
 	// Cuts are all cuts so far, a pending one included.
 	Cuts CutCount
+	// Replicated: State counts by a stream's sequence, not by this node's own.
+	Replicated bool
 }
 
 func checkpointHeader() []byte {
@@ -67,6 +73,8 @@ func checkCheckpointHeader(b []byte) (recordSize int, err error) {
 		return checkpointRecordSize, nil
 	case 1:
 		return checkpointRecordSize1, nil
+	case 2:
+		return checkpointRecordSize2, nil
 	default:
 		return 0, fmt.Errorf("%w: version %d, this program knows up to %d", ErrDamaged, v, checkpointVersion)
 	}
@@ -78,6 +86,9 @@ func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
 	b := dst[n:]
 	be := binary.BigEndian
 	b[4], b[5], b[6] = kind, byte(c.State.Mode), byte(c.Pending)
+	if c.Replicated {
+		b[7] = 1
+	}
 	copy(b[8:], c.Key.TopicID[:])
 	be.PutUint64(b[24:], uint64(c.Key.CreatedAt))
 	be.PutUint32(b[32:], uint32(c.Key.Partition))
@@ -94,6 +105,7 @@ func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
 	be.PutUint64(b[112:], uint64(c.Cuts.From))
 	be.PutUint64(b[120:], uint64(c.Cuts.To))
 	be.PutUint64(b[128:], c.Cuts.Mirror)
+	be.PutUint64(b[136:], uint64(c.State.CutAt))
 	be.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 	return dst
 }
@@ -121,6 +133,10 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 	c.Pending = journal.OpKind(b[6])
 	c.PendingOffset = int64(be.Uint64(b[88:]))
 	if len(b) >= checkpointRecordSize {
+		c.Replicated = b[7] == 1
+		c.State.CutAt = int64(be.Uint64(b[136:]))
+	}
+	if len(b) >= checkpointRecordSize2 {
 		c.Cuts = CutCount{Mirror: be.Uint64(b[128:]), Cut: persistence.Cut{
 			Records: int64(be.Uint64(b[96:])), Bytes: int64(be.Uint64(b[104:])),
 			From: int64(be.Uint64(b[112:])), To: int64(be.Uint64(b[120:])),

@@ -59,6 +59,9 @@ type direct struct {
 	durable     journal.State // what the checkpoint file says
 	failed      error         // a cut that was decided and couldn't be carried out
 	again       func() error  // carries it out, set with failed
+	// replicated: the order is a stream's, which can be applied again after a crash.
+	// Then only cuts are made durable at once, and the state is the rules' alone.
+	replicated bool
 	// cuts so far. They are durable together with the cut, so that one that nobody
 	// has heard of, because of a crash, is still counted (OP-37).
 	cuts CutCount
@@ -104,8 +107,12 @@ func openDirect(o ReplicaOptions) (*direct, error) {
 	return d, nil
 }
 
-// settle takes over what only the log knows for certain.
+// settle takes over what only the log knows for certain. With a stream every
+// replica must come to the same state, and the rules' own is that.
 func (d *direct) settle() {
+	if d.replicated {
+		return
+	}
 	d.state.LogStart, d.state.LogEnd = d.log.LogStart(), d.log.End()
 	d.state.ModeOffset = min(d.state.ModeOffset, d.state.LogEnd)
 }
@@ -121,11 +128,18 @@ func (d *direct) Propose(ctx context.Context, op journal.Operation) (Applied, er
 	if err := ctx.Err(); err != nil {
 		return Applied{State: d.state}, context.Cause(ctx)
 	}
-	next, verdict := journal.Decide(d.state, d.state.Sequence+1, op)
+	done, _, err := d.apply(d.state.Sequence+1, op)
+	return done, err
+}
+
+// apply decides op at its place in the order and carries it out. decided is false
+// if that came to nothing: then the state is what it was.
+func (d *direct) apply(sequence int64, op journal.Operation) (_ Applied, decided bool, _ error) {
+	next, verdict := journal.Decide(d.state, sequence, op)
 	if verdict != journal.Accepted {
 		err := journal.RefusalError(verdict, d.state, op)
 		d.state = next
-		return Applied{State: d.state}, err
+		return Applied{State: d.state}, true, err
 	}
 	var done Applied
 	var err error
@@ -141,13 +155,13 @@ func (d *direct) Propose(ctx context.Context, op journal.Operation) (Applied, er
 		err = d.enter(next, op)
 	}
 	if err != nil {
-		return Applied{State: d.state}, err
+		return Applied{State: d.state}, false, err
 	}
 	d.reached(op, "after")
 	d.state = next
 	d.settle()
 	done.State = d.state
-	return done, nil
+	return done, true, nil
 }
 
 // raise moves the log start and makes that durable: DeleteRecords promises it.
@@ -159,6 +173,9 @@ func (d *direct) raise(next journal.State, op journal.Operation) error {
 		return err
 	}
 	d.reached(op, "written")
+	if d.replicated {
+		return nil
+	}
 	return d.checkpoints.Put(true, d.checkpoint(next))
 }
 
@@ -210,7 +227,9 @@ func (d *direct) finishCut(next journal.State, op journal.Operation, before CutC
 		d.cuts = before.plus(cut)
 	}
 	after := next
-	after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
+	if !d.replicated {
+		after.LogEnd, after.LogStart = d.log.End(), d.log.LogStart()
+	}
 	if err := d.checkpoints.Put(true, d.checkpoint(after)); err != nil {
 		return made, err
 	}
@@ -230,7 +249,7 @@ func (d *direct) cut(op journal.Operation) (persistence.Cut, error) {
 func (d *direct) enter(next journal.State, op journal.Operation) error {
 	same := next.Epoch == d.durable.Epoch && next.Node == d.durable.Node &&
 		next.Mode == d.durable.Mode && next.ModeOffset == d.durable.ModeOffset
-	if same {
+	if same || d.replicated {
 		return nil
 	}
 	if next.Mode == messages.ModeSealed && next.Mode != d.state.Mode && d.log.RecoveryPoint() < d.log.End() {

@@ -77,6 +77,9 @@ type State struct {
 	// ModeOffset is the log end at which the mode last changed, never above LogEnd:
 	// of a sealed partition the offset below which LME is computed (OP-43).
 	ModeOffset int64
+	// CutAt is the sequence of the last valid Truncate, RestartAt or Baseline: a copy
+	// of the log that is as new as that is a prefix of this one.
+	CutAt int64
 }
 
 // NewState is the state of a partition without history.
@@ -182,11 +185,15 @@ func applied(s State, seq int64, op Operation) State {
 	case OpClaim:
 		s.Epoch, s.Node = op.Epoch, op.Node
 	case OpTruncate:
+		if op.Offset < s.LogEnd {
+			s.CutAt = seq
+		}
 		s.LogEnd = min(s.LogEnd, op.Offset)
 		s.LogStart = min(s.LogStart, s.LogEnd)
 		s.ModeOffset = min(s.ModeOffset, s.LogEnd)
 	case OpRestartAt:
 		s.LogStart, s.LogEnd, s.ModeOffset = op.Offset, op.Offset, op.Offset
+		s.CutAt = seq
 	case OpMode:
 		if op.Mode != s.Mode {
 			// A repeated seal keeps its offset: internal batches may have come since,
@@ -196,6 +203,7 @@ func applied(s State, seq int64, op Operation) State {
 	case OpBaseline:
 		s.Mode, s.Epoch, s.Node = op.Mode, op.Epoch, op.Node
 		s.LogStart, s.LogEnd, s.ModeOffset = op.Offset, op.End, op.End
+		s.CutAt = seq
 	}
 	s.Generation = seq
 	return s

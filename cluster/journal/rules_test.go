@@ -62,20 +62,20 @@ func TestRules(t *testing.T) {
 		{"append of no class", base, appendOp(0, 10, 200, 203), RefusedMalformed, nil},
 
 		{"truncate", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 160}, Accepted,
-			func(s *State) { s.Generation, s.LogEnd = 21, 160 }},
+			func(s *State) { s.Generation, s.LogEnd, s.CutAt = 21, 160, 21 }},
 		{"truncate below the seal", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 120}, Accepted,
-			func(s *State) { s.Generation, s.LogEnd, s.ModeOffset = 21, 120, 120 }},
+			func(s *State) { s.Generation, s.LogEnd, s.ModeOffset, s.CutAt = 21, 120, 120, 21 }},
 		{"truncate at the end", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 200}, Accepted,
 			func(s *State) { s.Generation = 21 }},
 		{"truncate above the end", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 300}, Accepted,
 			func(s *State) { s.Generation = 21 }},
 		{"truncate below the start", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: 50}, Accepted,
-			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 50, 50, 50 }},
+			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset, s.CutAt = 21, 50, 50, 50, 21 }},
 		{"truncate, stale", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 8, Offset: 160}, RefusedGeneration, nil},
 		{"truncate to a negative offset", in(messages.ModeSealed), Operation{Kind: OpTruncate, Generation: 10, Offset: -1}, RefusedMalformed, nil},
 
 		{"restart", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 10, Offset: 5000}, Accepted,
-			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset = 21, 5000, 5000, 5000 }},
+			func(s *State) { s.Generation, s.LogStart, s.LogEnd, s.ModeOffset, s.CutAt = 21, 5000, 5000, 5000, 21 }},
 		{"restart, stale", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 0, Offset: 5000}, RefusedGeneration, nil},
 		{"restart at a negative offset", in(messages.ModeMirroring), Operation{Kind: OpRestartAt, Generation: 10, Offset: -5}, RefusedMalformed, nil},
 
@@ -96,7 +96,7 @@ func TestRules(t *testing.T) {
 
 		{"baseline of a newborn", newborn, Operation{Kind: OpBaseline, Epoch: 3, Node: 2, Mode: messages.ModeMirroring, Offset: 7, End: 9}, Accepted,
 			func(s *State) {
-				*s = State{Sequence: 21, Generation: 21, Mode: messages.ModeMirroring, Epoch: 3, Node: 2, LogStart: 7, LogEnd: 9, ModeOffset: 9}
+				*s = State{Sequence: 21, Generation: 21, Mode: messages.ModeMirroring, Epoch: 3, Node: 2, LogStart: 7, LogEnd: 9, ModeOffset: 9, CutAt: 21}
 			}},
 		{"second baseline", base, Operation{Kind: OpBaseline, Epoch: 3, Node: 2, Mode: messages.ModeMirroring, Offset: 7, End: 9}, RefusedGeneration, nil},
 		{"baseline that ends before it starts", newborn, Operation{Kind: OpBaseline, Mode: messages.ModeSealed, Offset: 9, End: 7}, RefusedMalformed, nil},
