@@ -106,6 +106,20 @@ func (l *fakeLog) Truncate(offset int64) (persistence.Cut, error) {
 	return cut, nil
 }
 
+func (l *fakeLog) PlanCut(offset int64) (persistence.Cut, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	plan := persistence.Cut{From: min(offset, l.end), To: l.end}
+	for _, b := range l.batches {
+		if b.h.LastOffset() >= offset {
+			plan.From = min(plan.From, b.h.BaseOffset)
+			plan.Records += int64(b.h.Records)
+			plan.Bytes += int64(len(b.b))
+		}
+	}
+	return plan, nil
+}
+
 func (l *fakeLog) RestartAt(offset int64) (persistence.Cut, error) {
 	if l.beforeCut != nil {
 		if err := l.beforeCut(); err != nil {
@@ -170,6 +184,8 @@ func (l *fakeLog) Flush() error {
 	l.flushes++
 	return nil
 }
+
+func (l *fakeLog) Sync() error { return l.Flush() }
 
 func (l *fakeLog) Close() error {
 	l.mu.Lock()

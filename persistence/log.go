@@ -11,7 +11,7 @@ import (
 // Log is one replica's log of one partition.
 //
 // Concurrency: one writer at a time (Append, Truncate, RestartAt, RaiseLogStart,
-// ApplyRetention, Flush and Close are serialised by the caller, the journal; the
+// ApplyRetention, Flush, Sync and Close are serialised by the caller, the journal; the
 // manager's background flush takes care of itself); any number of readers,
 // concurrently with the writer. Readers see whole batches only, and never bytes
 // at or above the log end they could have observed: a [Chunk] that is out keeps
@@ -56,6 +56,10 @@ type Log interface {
 	// LogStart), never inside a gap: opening the log again finds the same. Reports
 	// what was removed.
 	Truncate(offset int64) (Cut, error)
+
+	// PlanCut is what Truncate(offset) would remove, and the end it would leave. It
+	// changes nothing, and is called like a writer.
+	PlanCut(offset int64) (Cut, error)
 
 	// RestartAt removes everything and goes on with an empty log whose LogStart and
 	// End are offset (retention on the source overtook us).
@@ -118,6 +122,9 @@ type Log interface {
 
 	// Flush makes everything appended so far durable and moves RecoveryPoint.
 	Flush() error
+	// Sync makes everything appended so far durable and need not move RecoveryPoint:
+	// one sync where Flush takes several. A crash reads from there again.
+	Sync() error
 	// SetConfig changes segment and flush settings from the next batch on.
 	SetConfig(Config)
 	// Close flushes, writes side files (producer snapshot, checkpoints) and closes.

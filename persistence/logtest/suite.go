@@ -264,17 +264,23 @@ func testTruncateEdges(t *testing.T, h Harness) {
 	b := newBench(t, h, small)
 	b.append(Build(Spec{Base: 0, Count: 2}), Build(Spec{Base: 4, Count: 4}), Build(Spec{Base: 20, Count: 1}))
 	for _, c := range []struct{ to, end int64 }{{21, 21}, {100, 21}, {12, 8}, {6, 2}, {3, 2}, {0, 0}} {
+		plan, err := b.log.PlanCut(c.to)
+		require.NoError(t, err)
 		cut, err := b.log.Truncate(c.to)
 		require.NoError(t, err)
 		require.Equal(t, c.end, b.log.End(), "to %d", c.to)
 		require.Equal(t, c.end, cut.From)
+		require.Equal(t, plan, cut, "to %d", c.to)
 		b.crash()
 		require.Equal(t, c.end, b.log.End(), "to %d", c.to)
 	}
 	b.fill(30)
 	require.NoError(t, b.log.RaiseLogStart(31))
+	plan, err := b.log.PlanCut(7)
+	require.NoError(t, err)
 	cut, err := b.log.Truncate(7)
 	require.NoError(t, err)
+	require.Equal(t, plan, cut)
 	require.Equal(t, []int64{7, 60, 7, 7}, []int64{cut.From, cut.To, b.log.LogStart(), b.log.End()})
 	b.append(Build(Spec{Base: 7, Count: 1}))
 }
