@@ -295,6 +295,10 @@ func (p *partition) loaded(c actor.Context, m partitionRead) {
 		p.log.Info("a cut before the last restart is counted now", zap.Int64("from", missing.From), zap.Int64("to", missing.To), zap.Int64("records", missing.Records))
 		p.feed(c, fsm.Noted{Cut: fsm.Cut{From: missing.From, To: missing.To, Records: missing.Records, Bytes: missing.Bytes}})
 	}
+	if from, to, ok := w.replica.GapAtOpen(w.mirror); ok && (s.GapFrom != from || s.GapTo != to) {
+		p.log.Warn("a gap that was met before the last restart is told now", zap.Int64("from", from), zap.Int64("to", to))
+		p.feed(c, fsm.Noted{Gap: fsm.Gap{From: from, To: to, AtMillis: p.shared.config.Clock.Now().UnixMilli()}})
+	}
 }
 
 func (p *partition) after(c actor.Context, d time.Duration, m any) func() bool {

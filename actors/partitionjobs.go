@@ -27,8 +27,9 @@ type replicaReader interface {
 	Log() persistence.Log
 	State() persistence.ReplicaState
 	Watch(f func()) (cancel func())
-	// CountCuts and HasCuts take no lock.
+	// CountCuts, GapAtOpen and HasCuts take no lock.
 	CountCuts(mirror string, stored persistence.Cut) (missing persistence.Cut)
+	GapAtOpen(mirror string) (from, to int64, ok bool)
 	HasCuts() bool
 }
 

@@ -63,15 +63,23 @@ func (d *direct) countChunk(at int64, plan *persistence.Cut) (next int64, err er
 type CutCount struct {
 	Mirror uint64 // hash of the mirror's name
 	// Cut has sums of records and bytes, and the offsets of the last cut. All zero
-	// = none.
+	// = none. From > To: the last one was a restart above the log end To, which is
+	// no cut but leaves a gap up to From.
 	persistence.Cut
 }
 
 // plus counts one more cut. One of nothing isn't any, and neither is a restart
-// above the log end: that is a gap (fsm counts them alike).
+// above the log end (fsm counts them alike): of that one only the place is kept,
+// until the next cut, so that a crash doesn't hide the gap.
 func (c CutCount) plus(cut persistence.Cut) CutCount {
-	if cut.To <= cut.From {
+	switch {
+	case cut.To == cut.From, cut.To == 0:
 		return c
+	case cut.To < cut.From:
+		c.From, c.To = cut.From, cut.To
+		return c
+	case c.From > c.To && cut.Records == 0:
+		return c // the restart is corrected to the beginning of a batch
 	}
 	cut.Records += c.Records
 	cut.Bytes += c.Bytes
@@ -97,6 +105,17 @@ func (r *Replica) CountCuts(mirror string, stored persistence.Cut) (missing pers
 		return persistence.Cut{}
 	}
 	return persistence.Cut{From: c.From, To: c.To, Records: max(0, c.Records-stored.Records), Bytes: max(0, c.Bytes-stored.Bytes)}
+}
+
+// GapAtOpen is where an earlier process restarted the log above its end: offsets
+// [from, to) were never copied, which it perhaps died before it could have stored.
+// ok is false if there was none, or another cut came after it. It takes no lock.
+func (r *Replica) GapAtOpen(mirror string) (from, to int64, ok bool) {
+	c := r.cutsAtOpen.Load()
+	if c == nil || r.cutSince.Load() || c.Mirror != mirrorHash(mirror) || c.From <= c.To {
+		return 0, 0, false
+	}
+	return c.To, c.From, true
 }
 
 // HasCuts reports whether any cut is counted. It takes no lock.

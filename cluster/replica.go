@@ -48,6 +48,7 @@ type Replica struct {
 	cutsAtOpen atomic.Pointer[CutCount] // nil without any
 	cutsStored atomic.Pointer[CutCount] // not yet taken over by the journal
 	hasCuts    atomic.Bool
+	cutSince   atomic.Bool // this process has cut
 	watchers   atomic.Pointer[[]*watcher]
 	watchMu    sync.Mutex // held to change watchers
 
@@ -255,6 +256,7 @@ func (r *Replica) cutLocked(ctx context.Context, kind journal.OpKind, offset int
 	}
 	done, err := r.proposeLocked(ctx, journal.Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
 	r.hasCuts.Store(r.order.cutCount().To > 0)
+	r.cutSince.Store(true)
 	if c := done.Cut; err == nil && (c.Records > 0 || c.Bytes > 0 || c.From != c.To) {
 		r.zl.Info("cut the log", zap.Stringer("op", kind), zap.String("reason", reason),
 			zap.String(messages.FieldTopic, r.tp.Topic), zap.Int32(messages.FieldPartition, r.tp.Partition),

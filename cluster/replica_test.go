@@ -289,6 +289,19 @@ func TestReplicaCountsCuts(t *testing.T) {
 	require.Zero(t, g.r.CountCuts("m", first))
 	require.Equal(t, third, g.r.CountCuts("other", none))
 
+	// A restart above the end is no cut, but its gap isn't lost (C12).
+	require.Equal(t, int64(3), g.r.State().End)
+	_, _, err := g.r.RestartAt(t.Context(), 10, "test")
+	require.NoError(t, err)
+	_, _, ok := g.r.GapAtOpen("other")
+	require.False(t, ok, "this process tells of it")
+	again()
+	from, to, ok := g.r.GapAtOpen("other")
+	require.Equal(t, []any{int64(3), int64(10), true}, []any{from, to, ok})
+	_, _, ok = g.r.GapAtOpen("m")
+	require.False(t, ok)
+	require.Zero(t, g.r.CountCuts("other", third))
+
 	require.True(t, g.r.HasCuts())
 	require.NoError(t, g.r.ForgetCuts(t.Context(), "other"))
 	require.False(t, g.r.HasCuts())
