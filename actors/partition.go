@@ -270,8 +270,13 @@ func (p *partition) read(c actor.Context, r fsm.ReadState) {
 // have and hasn't: cuts that an earlier process made just before it died.
 func (p *partition) loaded(c actor.Context, m partitionRead) {
 	w := p.worker
-	in := func() fsm.Input {
-		return fsm.Loaded{State: m.state, LogEmpty: w.replica.State().End == 0, Ticket: m.ticket}
+	in := func(missing persistence.Cut) fsm.Input {
+		s := m.state
+		loaded := fsm.Loaded{State: s, LogEmpty: w.replica.State().End == 0, Ticket: m.ticket}
+		if missing.To > missing.From {
+			loaded.Cuts = fsm.Cut{From: missing.From, To: missing.To, Records: s.CutRecords + missing.Records, Bytes: s.CutBytes + missing.Bytes}
+		}
+		return loaded
 	}
 	if m.state.State == messages.StateUnknown && w.replica.HasCuts() {
 		// Cuts of another mirror. They are forgotten before a state is stored, for
@@ -280,20 +285,19 @@ func (p *partition) loaded(c actor.Context, m partitionRead) {
 			if !w.forgetCuts(ctx) {
 				return nil
 			}
-			return in()
+			return in(persistence.Cut{})
 		}})
 		return
 	}
-	p.feed(c, in())
 	s := m.state
-	if s.State == messages.StateFailed {
-		// What held it is kept in memory only: the source is asked again.
-		p.shared.config.Source.Suspect(w.mirror, w.tp.Topic, s.Previous == messages.StateLogTruncation)
-	}
 	missing := w.replica.CountCuts(w.mirror, persistence.Cut{From: s.CutFrom, To: s.CutTo, Records: s.CutRecords, Bytes: s.CutBytes})
 	if missing.To > missing.From {
 		p.log.Info("a cut before the last restart is counted now", zap.Int64("from", missing.From), zap.Int64("to", missing.To), zap.Int64("records", missing.Records))
-		p.feed(c, fsm.Noted{Cut: fsm.Cut{From: missing.From, To: missing.To, Records: missing.Records, Bytes: missing.Bytes}})
+	}
+	p.feed(c, in(missing))
+	if s.State == messages.StateFailed {
+		// What held it is kept in memory only: the source is asked again.
+		p.shared.config.Source.Suspect(w.mirror, w.tp.Topic, s.Previous == messages.StateLogTruncation)
 	}
 	if from, to, ok := w.replica.GapAtOpen(w.mirror); ok && (s.GapFrom != from || s.GapTo != to) {
 		p.log.Warn("a gap that was met before the last restart is told now", zap.Int64("from", from), zap.Int64("to", to))

@@ -41,6 +41,7 @@ type Partition struct {
 	pending  *pendingWrite
 	deferred []Input
 	noteDue  bool // notes that no write has carried yet
+	counting bool // stored has what the coordinator had when it was read first
 
 	work     uint32
 	timer    uint32
@@ -166,6 +167,9 @@ func (p *Partition) lead(in Lead, env Env) {
 		// Above every number of an earlier incarnation under the same leader epoch,
 		// whose last write may still be on its way.
 		p.number = max(p.number+1, in.NowMillis<<16)
+		// A gate that was open for a topic without a mirror: the image in between, with
+		// the start, may never have been seen here.
+		p.emit(ClosePartition{})
 		p.emit(ReadState{Epoch: p.epoch, Number: p.number})
 		return
 	}
@@ -201,7 +205,8 @@ func (p *Partition) load(in Loaded, env Env) {
 		p.stale++
 		return
 	}
-	p.loaded, p.stored, p.logEmpty = true, in.State, in.LogEmpty
+	p.loaded, p.stored, p.logEmpty = true, p.withNotes(in), in.LogEmpty
+	p.counting = true
 	p.machine.Set(in.State.State)
 	p.ticket = in.Ticket
 	p.number = max(p.number, in.State.WriteNumber)
@@ -210,6 +215,9 @@ func (p *Partition) load(in Loaded, env Env) {
 		p.cause = CauseUnknown
 	}
 	p.evaluate(ReasonRead, env)
+	if p.noteDue && p.pending == nil {
+		p.sendNote()
+	}
 }
 
 // reload starts over by reading: what we believed isn't what is stored.

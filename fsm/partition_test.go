@@ -139,12 +139,12 @@ func mirroring(t *testing.T) *rig {
 
 func TestStartToMirroring(t *testing.T) {
 	r := newRig(t, messages.DesiredActive)
-	require.Equal(t, []string{"ClosePartition", "Align"}, r.acts)
+	require.Equal(t, []string{"ClosePartition", "ClosePartition", "Align"}, r.acts, "closed before anything is read")
 	r.feed(Converged{Work: r.work(), Convergence: Convergence{Assigned: 1}})
 	require.Equal(t, messages.StateLogTruncation, r.part.State(), "not before the cut")
 	r.align()
 	require.Equal(t, []string{"LOG_TRUNCATION", "MIRRORING"}, r.path)
-	require.Equal(t, []string{"ClosePartition", "Align", "AwaitReplicas", "Fetch"}, r.acts)
+	require.Equal(t, []string{"ClosePartition", "ClosePartition", "Align", "AwaitReplicas", "Fetch"}, r.acts)
 }
 
 func TestPersistBeforeActing(t *testing.T) {
@@ -311,7 +311,7 @@ func TestD16StopKilledAfterEachStep(t *testing.T) {
 				steps[i]()
 			}
 			r.restart()
-			require.Equal(t, []string{"ClosePartition", "RunStep detach"}, r.acts, "resumed from step 1")
+			require.Equal(t, []string{"ClosePartition", "ClosePartition", "RunStep detach"}, r.acts, "resumed from step 1")
 			log.Work = r.work()
 			if killAfter >= 2 {
 				log.LastEpoch = 99 // must not be looked at any more
@@ -572,7 +572,45 @@ func TestOP44LostState(t *testing.T) {
 		r := newRig(t, messages.DesiredStopped)
 		r.stop(3)
 		require.Equal(t, []string{"STOPPING", "STOPPED"}, r.path)
+		// The log may be ours alone: its last epoch is nothing that both sides agree on.
+		require.Equal(t, messages.NoEpoch, r.shard.Get("m", tp(0), messages.NoOffset).LME)
 	})
+	t.Run("an LME that is stored stays", func(t *testing.T) {
+		r := newRig(t, messages.DesiredActive)
+		require.NoError(t, r.shard.Apply(Record{Kind: RecordEpochs, Mirror: "m", Epochs: map[messages.TopicPartition]int32{tp(0): 2}}))
+		r.shard.mirrors["m"].states = map[messages.TopicPartition]entry{} // lost
+		r.wish = messages.DesiredStopped
+		r.restart()
+		r.stop(3)
+		require.Equal(t, "STOPPED", r.path[len(r.path)-1])
+		require.Equal(t, int32(2), r.shard.Get("m", tp(0), messages.NoOffset).LME)
+	})
+}
+
+// TestCutsOutliveARefusedWrite: the write that carries a cut is refused, because
+// the coordinator is another one, and the partition reads again. What is read
+// lacks the cut (found by test/sim).
+func TestCutsOutliveARefusedWrite(t *testing.T) {
+	r := mirroring(t)
+	r.hold = true
+	r.feed(Noted{Cut: Cut{From: 5, To: 9, Records: 4, Bytes: 40}})
+	r.feed(Noted{Gap: Gap{From: 9, To: 12, AtMillis: 1}})
+	require.Len(t, r.held, 1)
+	r.hold = false
+	lost := r.held[0].Write.Number
+	r.feed(WriteRefused{Number: lost, Text: "another coordinator"})
+	s := r.shard.Get("m", tp(0), messages.NoOffset)
+	require.Equal(t, [3]int64{4, 5, 9}, [3]int64{s.CutRecords, s.CutFrom, s.CutTo})
+	require.Equal(t, [2]int64{9, 12}, [2]int64{s.GapFrom, s.GapTo})
+
+	// What the journal has counted and nobody has stored is a total, not one more.
+	r.part = NewPartition("m", tp(0), messages.NoOffset)
+	r.millis++
+	r.part.Step(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis}, r.env)
+	r.feed(Noted{Cut: Cut{From: 2, To: 3, Records: 1}}) // before anything is read: on top
+	r.feed(Loaded{State: s, Ticket: r.shard.Ticket(), Cuts: Cut{From: 4, To: 5, Records: 6}})
+	s = r.shard.Get("m", tp(0), messages.NoOffset)
+	require.Equal(t, int64(7), s.CutRecords)
 }
 
 func TestStaleAnswersAreDropped(t *testing.T) {

@@ -27,6 +27,9 @@ type (
 		State    messages.PartitionState
 		LogEmpty bool  // log end offset 0
 		Ticket   int64 // of the answer; writes carry it
+		// Cuts is the journal's count of cuts where it is above the stored one: of a
+		// process that died before it could have them stored. Zero: nothing to add.
+		Cuts Cut
 	}
 	// Wish says: mirror.name of the topic changed.
 	Wish struct{ Desired messages.Desired }

@@ -6,7 +6,8 @@ import "kagami/messages"
 //
 //	1 detach   remove the fetcher, seal               always repeated
 //	2 LME      epoch of the last batch below the seal   skipped: entry there, stop out of
-//	                                                  LOG_TRUNCATION, nothing mirrored
+//	                                                  LOG_TRUNCATION or of no state,
+//	                                                  nothing mirrored
 //	3 bump     DLE above LME and above itself         skipped: MIRROR_PID_RESET is there
 //	4 abort    one marker per open transaction        nothing to do: none open
 //	5 reset    MIRROR_PID_RESET                       skipped: it ends the log

@@ -216,6 +216,34 @@ func (p *Partition) addCut(c Cut) {
 	p.noteDue = true
 }
 
+// withNotes is what is read, and what it lacks: cuts that the journal has counted
+// and nobody has stored, and our own since the last write that was acknowledged.
+// A write that carried them may have been refused, and that is why we read again.
+// Totals only grow, so the larger one has everything; only cuts that were met
+// before the first read are on top of what is stored.
+func (p *Partition) withNotes(in Loaded) messages.PartitionState {
+	s, mine := in.State, p.stored
+	if in.Cuts.Records > s.CutRecords || in.Cuts.Bytes > s.CutBytes {
+		s.CutRecords, s.CutBytes = max(s.CutRecords, in.Cuts.Records), max(s.CutBytes, in.Cuts.Bytes)
+		s.CutFrom, s.CutTo = in.Cuts.From, in.Cuts.To
+		p.noteDue = true
+	}
+	if !p.counting {
+		mine.CutRecords += s.CutRecords
+		mine.CutBytes += s.CutBytes
+	}
+	if mine.CutRecords > s.CutRecords || mine.CutBytes > s.CutBytes {
+		s.CutRecords, s.CutBytes = max(s.CutRecords, mine.CutRecords), max(s.CutBytes, mine.CutBytes)
+		s.CutFrom, s.CutTo = mine.CutFrom, mine.CutTo
+		p.noteDue = true
+	}
+	if mine.GapTo > mine.GapFrom && mine.GapAtMillis > s.GapAtMillis {
+		s.GapFrom, s.GapTo, s.GapAtMillis = mine.GapFrom, mine.GapTo, mine.GapAtMillis
+		p.noteDue = true
+	}
+	return s
+}
+
 // sendNote stores notes under the present state. Not over FAILED, where it would
 // be a reset write: the next write carries them.
 func (p *Partition) sendNote() {

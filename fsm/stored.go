@@ -192,7 +192,10 @@ func entering(next, cur messages.PartitionState, to messages.State) (messages.Pa
 // enteringStopping: the record says what the partition's LME entry is worth.
 func enteringStopping(next, cur messages.PartitionState) (messages.PartitionState, bool) {
 	switch {
-	case cur.State == sTruncation, cur.State == sFailed && cur.Previous == sTruncation:
+	case cur.State == sTruncation, cur.State == sFailed && cur.Previous == sTruncation, cur.State == sUnknown:
+		// Not aligned in this cycle, or not as far as anybody knows (OP-44): the last
+		// epoch in the log may be one of our own, and an LME made of it would have the
+		// peer keep records of the same epoch number that aren't ours.
 		next.Previous, next.RetryAttempt = sTruncation, 0
 		return next, false
 	case cur.State == sFailed && cur.Previous == sStopping:

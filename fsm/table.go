@@ -214,7 +214,7 @@ var rows = []Row{
 	{
 		Number: "21 OP-44", From: states{sUnknown}, On: events{EventStopped}, If: dataInLog, To: sStopping,
 		Persist: PersistState, Before: effects{CloseGate}, Then: effects{RunStopSequence},
-		Why: "the state may have been lost: open it only after a whole stop sequence",
+		Why: "the state may have been lost: open it only after a whole stop sequence; no LME, the log may be ours alone",
 	},
 	{
 		Number: "22", From: states{sFailed}, On: events{EventRecover}, If: always, To: sFailed,
