@@ -271,12 +271,15 @@ func (s *states) rows() []Row {
 }
 
 // rowsOf are the partitions of the mirror's topics in an image, as the
-// coordinator answers for them.
+// coordinator answers for them. The epoch is the image's where it is newer: after
+// a crash it rises without a change of state.
 func (s *states) rowsOf(image *metadata.Image) []Row {
 	var out []Row
 	for _, t := range image.TopicsOfMirror(s.mirror) {
 		for i := range t.Partitions {
-			out = append(out, s.row(messages.TopicPartition{Topic: t.Name, Partition: int32(i)}, t.CreatedAt, t.Desired))
+			r := s.row(messages.TopicPartition{Topic: t.Name, Partition: int32(i)}, t.CreatedAt, t.Desired)
+			r.LeaderEpoch = max(r.LeaderEpoch, t.Partitions[i].LeaderEpoch)
+			out = append(out, r)
 		}
 	}
 	return out
