@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
@@ -20,6 +19,9 @@ import (
 type BusOptions struct {
 	ClusterID string
 	Node      messages.NodeID
+	// Server to connect to; the caller closes it after the bus. Default: the bus
+	// starts one of a node that is alone, and stops it.
+	Server *Server
 	// MessageBytesMax limits a request and a reply. Default 20 MiB: records of
 	// 16 MiB pass.
 	MessageBytesMax int
@@ -71,10 +73,10 @@ const (
 // a cluster of one. All methods may be called from any goroutine.
 type Bus struct {
 	Subjects
-	opts   BusOptions
-	log    *zap.Logger
-	server *server.Server
-	conn   *nats.Conn
+	opts  BusOptions
+	log   *zap.Logger
+	owned *Server // nil if the caller brought the server
+	conn  *nats.Conn
 
 	// newWork makes the context of a handler; endWork ends them all.
 	newWork func(timeout time.Duration) (context.Context, context.CancelFunc)
@@ -85,31 +87,30 @@ type Bus struct {
 	closed bool
 }
 
-// OpenBus starts the server and connects to it. ctx carries values only; the
-// bus lives until Close.
+// OpenBus connects to the server, which it starts if none is given. ctx carries
+// values only; the bus lives until Close.
 func OpenBus(ctx context.Context, o BusOptions) (*Bus, error) {
 	o = o.withDefaults()
 	log := o.Logger.Named("bus")
-	srv, err := startServer(fmt.Sprintf("kagami-%d", o.Node), o.MessageBytesMax+64<<10, log) // headers count too
-	if err != nil {
-		return nil, err
+	srv, owned := o.Server, (*Server)(nil)
+	if srv == nil {
+		var err error
+		owned, err = OpenServer(ctx, ServerOptions{Node: o.Node, MessageBytesMax: o.MessageBytesMax, Clock: o.Clock, Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		srv = owned
 	}
-	conn, err := nats.Connect("", nats.InProcessServer(srv), nats.Name(fmt.Sprintf("node-%d", o.Node)),
-		nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-			subject := ""
-			if s != nil {
-				subject = s.Subject
-			}
-			log.Warn("bus connection reports an error", zap.String("subject", subject), zap.Error(err))
-		}))
+	conn, err := srv.connect(fmt.Sprintf("node-%d", o.Node), log)
 	if err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return nil, fmt.Errorf("connect to embedded NATS server: %w", err)
+		if owned != nil {
+			owned.Close()
+		}
+		return nil, err
 	}
 	work, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	return &Bus{
-		Subjects: NewSubjects(o.ClusterID), opts: o, log: log, server: srv, conn: conn,
+		Subjects: NewSubjects(o.ClusterID), opts: o, log: log, owned: owned, conn: conn,
 		newWork: func(timeout time.Duration) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(work, timeout, messages.ErrTimedOut)
 		},
@@ -176,7 +177,7 @@ func requestError(ctx context.Context, err error) error {
 }
 
 // Close stops serving, lets running handlers finish, disconnects and stops the
-// server. It may be called twice; not from a handler.
+// server if it is the bus's own. It may be called twice; not from a handler.
 func (b *Bus) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -200,8 +201,9 @@ func (b *Bus) Close() error {
 	b.endWork(ErrClosed)
 	err := b.conn.Flush()
 	b.conn.Close()
-	b.server.Shutdown()
-	b.server.WaitForShutdown()
+	if b.owned != nil {
+		b.owned.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("flush bus: %w", err)
 	}

@@ -15,6 +15,11 @@ var (
 	ErrNotLogEnd = journal.ErrNotLogEnd
 	// ErrWritable: a cut of a partition that clients may write to. Seal it first.
 	ErrWritable = errors.New("partition is writable")
+	// ErrOfSeveral: the data folder is that of a node of several, and the node was
+	// started as one alone. Configure its peers.
+	ErrOfSeveral = errors.New("data folder of a node of a cluster of several: set cluster.peers")
+	// ErrNoReplica: no node has a replica of the partition that isn't behind itself.
+	ErrNoReplica = errors.New("no replica to copy from")
 	// ErrClosed: the replica, bus or store was closed.
 	ErrClosed = errors.New("closed")
 	// ErrDamaged: the checkpoint file can't be read as one.
@@ -29,6 +34,21 @@ var (
 	ErrHandler = errors.New("handler failed")
 	// ErrUnknownActor: the node has no actor of that name.
 	ErrUnknownActor = errors.New("unknown actor")
+	// ErrBadOption: an option of the cluster can't be used; the text says which.
+	ErrBadOption = errors.New("bad option")
+	// ErrNodeIDTaken: another process runs under the same node id. Each node needs
+	// an id of its own.
+	ErrNodeIDTaken = errors.New("another process runs under this node id")
+	// ErrOutcomeUnknown: a message was published and may be stored or not.
+	ErrOutcomeUnknown = errors.New("outcome is unknown")
+	// ErrJournalFull: the stream has its maximum of bytes or too much to take in at
+	// the moment. Trim it or wait; nothing was stored.
+	ErrJournalFull = errors.New("journal is full")
+	// ErrJournalWentBack: the journal ends below what was read of it before: its
+	// folders were put back to an older copy. Who has read it must copy.
+	ErrJournalWentBack = errors.New("journal went back")
+	// ErrNoStream: the journal has no stream of that name.
+	ErrNoStream = errors.New("no such journal")
 	// ErrNotReady: the actor is loading or restarting; ask again.
 	ErrNotReady = errors.New("actor is not ready")
 )
@@ -49,3 +69,16 @@ func (e *EpochAheadError) Error() string {
 
 // Unwrap makes errors.Is(err, messages.ErrUnknownLeaderEpoch) true.
 func (e *EpochAheadError) Unwrap() error { return messages.ErrUnknownLeaderEpoch }
+
+// HoleError says that messages which a follower hasn't seen are gone: they were
+// purged. It has to copy from somebody who has applied them.
+type HoleError struct {
+	Journal string
+	Next    uint64 // the first that is missing
+	First   uint64 // the first that the journal still has, or will have
+}
+
+// Error names both sequences.
+func (e *HoleError) Error() string {
+	return fmt.Sprintf("journal %s: messages from %d to %d are gone", e.Journal, e.Next, e.First-1)
+}

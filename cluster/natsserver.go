@@ -1,47 +1,241 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"kagami/internal/clock"
+	"kagami/messages"
 )
 
-// natsReadyWait bounds the start of the embedded server, which takes a few
-// milliseconds without listeners.
-const natsReadyWait = 10 * time.Second
+const (
+	// natsReadyWait bounds the start of the embedded server, which takes a few
+	// milliseconds; with JetStream the recovery of its files is on top of that.
+	natsReadyWait = 10 * time.Second
+	natsReadyPoll = 5 * time.Millisecond
+	// natsNoPort can't be listened on. A clustered server has no option to do
+	// without a client listener: DontListen keeps its routes from starting. When
+	// it can't open the client port it logs that and starts its routes.
+	natsNoPort = 1 << 16
+	// natsStoreMax: JetStream would reserve from three quarters of the free disk;
+	// our limit is that of the streams.
+	natsStoreMax = 1 << 50
+)
 
-// startServer runs a NATS server inside this process. With one node it listens
-// nowhere, knows no other server and has no JetStream: the journal is direct.
-func startServer(name string, messageBytesMax int, log *zap.Logger) (*server.Server, error) {
-	s, err := server.NewServer(&server.Options{
-		ServerName: name,
-		DontListen: true,
-		NoSigs:     true,
-		NoLog:      true, // ours is set below
-		MaxPayload: int32(messageBytesMax),
-		MaxPending: int64(messageBytesMax) * 8,
-	})
+// natsName is the name of a node's server; JetStream knows peers by it.
+func natsName(node messages.NodeID) string { return fmt.Sprintf("kagami-%d", node) }
+
+// natsNode is the opposite of natsName.
+func natsNode(name string) (messages.NodeID, bool) {
+	digits, ok := strings.CutPrefix(name, "kagami-")
+	id, err := strconv.ParseInt(digits, 10, 32)
+	return messages.NodeID(id), ok && err == nil
+}
+
+// ServerOptions of OpenServer. Node and Logger are required.
+type ServerOptions struct {
+	Node messages.NodeID
+	// Cluster is nil for a node that is alone.
+	Cluster *Options
+	// MessageBytesMax limits a message's payload. Default 20 MiB: records of 16
+	// MiB pass.
+	MessageBytesMax int
+	// OnNodeIDTaken is told, possibly often, that a server of this node's id tried
+	// to connect; the error wraps ErrNodeIDTaken. It must not block.
+	OnNodeIDTaken func(error)
+	Clock         clock.Clock // default clock.Wall
+	Logger        *zap.Logger
+}
+
+// Server is the NATS server inside this process. Only connections from inside
+// reach it; with Options it also listens for the servers of other nodes
+// and runs JetStream.
+type Server struct {
+	opts ServerOptions
+	nats *server.Server
+}
+
+// OpenServer starts the server. It doesn't wait for other nodes.
+func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
+	if o.MessageBytesMax == 0 {
+		o.MessageBytesMax = 20 << 20
+	}
+	if o.Clock == nil {
+		o.Clock = clock.Wall{}
+	}
+	options, err := natsOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("make embedded NATS server: %w", err)
 	}
-	s.SetLoggerV2(natsLogger{log: log.Named("nats")}, false, false, false)
-	s.Start()
-	if !s.ReadyForConnections(natsReadyWait) {
-		s.Shutdown()
-		s.WaitForShutdown()
-		return nil, errors.New("start embedded NATS server: not ready in time")
+	logger := natsLogger{log: o.Logger.Named("nats"), taken: o.OnNodeIDTaken, node: o.Node, fatal: make(chan string, 1)}
+	srv.SetLoggerV2(logger, false, false, false)
+	s := &Server{opts: o, nats: srv}
+	srv.Start()
+	if err := s.waitReady(ctx, logger.fatal); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start embedded NATS server: %w", err)
 	}
 	return s, nil
 }
 
+func natsOptions(o ServerOptions) (*server.Options, error) {
+	payload := o.MessageBytesMax + 64<<10 // headers count too
+	options := &server.Options{
+		ServerName: natsName(o.Node),
+		DontListen: true,
+		NoSigs:     true,
+		NoLog:      true, // ours is set by the caller
+		MaxPayload: int32(payload),
+		MaxPending: int64(payload) * 8,
+	}
+	if o.Cluster == nil {
+		return options, nil
+	}
+	c := o.Cluster.WithDefaults()
+	if err := c.Validate(o.Node); err != nil {
+		return nil, fmt.Errorf("check options of cluster: %w", err)
+	}
+	tlsConfig, err := c.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := hostPort(c.Listen)
+	if err != nil {
+		return nil, err
+	}
+	user, password := c.credentials()
+	options.DontListen, options.Host, options.Port = false, "127.0.0.1", natsNoPort
+	options.Cluster = server.ClusterOpts{
+		Name: c.Name, Host: host, Port: port, Advertise: c.Advertise,
+		Username: user, Password: password, TLSConfig: tlsConfig, TLSTimeout: 5, AuthTimeout: 5,
+	}
+	if port == 0 {
+		options.Cluster.Port = server.RANDOM_PORT
+	}
+	options.Routes = c.routes(o.Node)
+	options.Tags = []string{natsName(o.Node)}
+	options.JetStream, options.DisableJetStreamBanner = true, true
+	options.StoreDir = c.StoreDir
+	options.JetStreamMaxStore, options.JetStreamMaxMemory = natsStoreMax, 64<<20
+	options.SyncInterval, options.SyncAlways = c.SyncInterval, c.SyncInterval == 0
+	return options, nil
+}
+
+func hostPort(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("read address %q: %w", address, err)
+	}
+	return host, port, nil
+}
+
+func (s *Server) waitReady(ctx context.Context, fatal <-chan string) error {
+	if s.opts.Cluster == nil {
+		if !s.nats.ReadyForConnections(natsReadyWait) {
+			return errors.New("not ready in time")
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, natsReadyWait, messages.ErrTimedOut)
+	defer cancel()
+	for {
+		select {
+		case text := <-fatal:
+			return errors.New(text)
+		default:
+		}
+		if s.nats.ClusterAddr() != nil {
+			return nil
+		}
+		if err := s.opts.Clock.Sleep(ctx, natsReadyPoll); err != nil {
+			return fmt.Errorf("wait for the listener of other nodes: %w", err)
+		}
+	}
+}
+
+// Node is the node of this server.
+func (s *Server) Node() messages.NodeID { return s.opts.Node }
+
+// Clustered reports whether the server has routes and JetStream.
+func (s *Server) Clustered() bool { return s.opts.Cluster != nil }
+
+// ListenAddress is where other nodes connect to, "" for a node that is alone.
+func (s *Server) ListenAddress() string {
+	if a := s.nats.ClusterAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Connected lists the other nodes that a route exists to, by id.
+func (s *Server) Connected() []messages.NodeID {
+	routes, err := s.nats.Routez(nil)
+	if err != nil {
+		return nil
+	}
+	var ids []messages.NodeID
+	for _, r := range routes.Routes {
+		if id, ok := natsNode(r.RemoteName); ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// connect opens a connection from inside the process.
+func (s *Server) connect(name string, log *zap.Logger, more ...nats.Option) (*nats.Conn, error) {
+	options := append([]nats.Option{
+		nats.InProcessServer(s.nats), nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("bus connection reports an error", zap.String("subject", subject), zap.Error(err))
+		}),
+	}, more...)
+	conn, err := nats.Connect("", options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to embedded NATS server: %w", err)
+	}
+	return conn, nil
+}
+
+// Close stops the server and waits for it. Streams, bus and membership of this
+// server are closed before it: it steps down from every stream that it leads,
+// so that others go on within milliseconds. It may be called twice.
+func (s *Server) Close() {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+}
+
 // natsLogger is the server's log. Its notices are details for us, and its
 // advice against large messages is known: records of 16 MiB have to pass.
-type natsLogger struct{ log *zap.Logger }
+type natsLogger struct {
+	log   *zap.Logger
+	node  messages.NodeID
+	taken func(error)
+	fatal chan string // what kept the server from starting
+}
 
 func (l natsLogger) write(level zapcore.Level, format string, v []any) {
 	if e := l.log.Check(level, "embedded NATS server"); e != nil {
@@ -50,15 +244,42 @@ func (l natsLogger) write(level zapcore.Level, format string, v []any) {
 }
 
 func (l natsLogger) Noticef(format string, v ...any) { l.write(zap.DebugLevel, format, v) }
-func (l natsLogger) Fatalf(format string, v ...any)  { l.write(zap.ErrorLevel, format, v) }
-func (l natsLogger) Errorf(format string, v ...any)  { l.write(zap.ErrorLevel, format, v) }
 func (l natsLogger) Debugf(format string, v ...any)  { l.write(zap.DebugLevel, format, v) }
 func (l natsLogger) Tracef(format string, v ...any)  { l.write(zap.DebugLevel, format, v) }
 
+func (l natsLogger) Fatalf(format string, v ...any) {
+	if strings.HasPrefix(format, "Error listening on port") {
+		l.write(zap.DebugLevel, format, v) // natsNoPort
+		return
+	}
+	l.write(zap.ErrorLevel, format, v)
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}
+
+// Errorf also finds out that another process has this node's id: the server
+// tells it to its log only.
+func (l natsLogger) Errorf(format string, v ...any) {
+	level := zap.ErrorLevel
+	if strings.HasPrefix(format, "Error trying to connect to route") {
+		level = zap.WarnLevel // it tries again, until the other node is there
+	}
+	l.write(level, format, v)
+	if l.taken != nil && strings.Contains(format, "duplicate name") {
+		l.taken(fmt.Errorf("node %d: %w", l.node, ErrNodeIDTaken))
+	}
+}
+
+// Warnf leaves out what is so by our choice, the health of the client listener
+// that we don't have among it; membership tells of missing nodes better.
 func (l natsLogger) Warnf(format string, v ...any) {
 	level := zap.WarnLevel
-	if strings.HasPrefix(format, "Maximum payloads over") {
-		level = zap.DebugLevel
+	for _, known := range []string{"Maximum payloads over", "Waiting for routing to be established", "failed to be ready for connections after 1ms: server("} {
+		if strings.HasPrefix(format, known) || len(v) == 1 && strings.HasPrefix(fmt.Sprint(v...), known) {
+			level = zap.DebugLevel
+		}
 	}
 	l.write(level, format, v)
 }

@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kagami/messages"
+)
+
+// Options is what a node needs to be one of several. Without it a node
+// is alone: no listener, no JetStream, the journal is direct.
+type Options struct {
+	// Name of the embedded NATS cluster. Servers of different names refuse each
+	// other. Default "kagami".
+	Name string
+	// Listen is host:port where other nodes connect to. Port 0 takes a free one,
+	// for tests.
+	Listen string
+	// Advertise is host:port that other nodes are told, if it isn't Listen.
+	Advertise string
+	// Peers are the other configured nodes and where they listen, host:port. The
+	// node itself may be among them; it is left out.
+	Peers map[messages.NodeID]string
+	// StoreDir is the folder of the JetStream files.
+	StoreDir string
+	// SyncInterval is how often JetStream's files are synced. 0 syncs in every
+	// write (the default of a cluster).
+	SyncInterval time.Duration
+	// TLSCert, TLSKey and TLSCA are PEM files for connections between nodes; all
+	// or none. Both sides show a certificate that TLSCA signed.
+	TLSCert, TLSKey, TLSCA string
+	// User and Password, or Token, must be the same on all nodes. Empty: no
+	// authentication between nodes, which Validate accepts with TLS or on
+	// loopback addresses only.
+	User, Password, Token string
+	// BeatInterval between two heartbeats. Default 250 ms.
+	BeatInterval time.Duration
+	// DeadAfter is how long a node may be silent before it counts as dead.
+	// Default 2.5 s.
+	DeadAfter time.Duration
+	// JournalBytesMax limits one journal stream; more is refused, never dropped.
+	// Default 8 GiB.
+	JournalBytesMax int64
+	// DuplicateWindow is how long a stream remembers message ids. Default 2 min.
+	DuplicateWindow time.Duration
+}
+
+// WithDefaults is a copy with every zero field that has a default set.
+func (o Options) WithDefaults() Options {
+	o.Name = cmp.Or(o.Name, "kagami")
+	o.BeatInterval = cmp.Or(o.BeatInterval, 250*time.Millisecond)
+	o.DeadAfter = cmp.Or(o.DeadAfter, 2500*time.Millisecond)
+	o.JournalBytesMax = cmp.Or(o.JournalBytesMax, 8<<30)
+	o.DuplicateWindow = cmp.Or(o.DuplicateWindow, 2*time.Minute)
+	return o
+}
+
+// Validate reports all faults of the options of a node, joined; each wraps
+// ErrBadOption. It reads no file.
+func (o Options) Validate(self messages.NodeID) error {
+	o = o.WithDefaults()
+	var errs []error
+	bad := func(format string, v ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrBadOption}, v...)...))
+	}
+	if strings.ContainsAny(o.Name, " \t\r\n") {
+		bad("cluster name %q has white space", o.Name)
+	}
+	if o.StoreDir == "" {
+		bad("no folder for the journal")
+	}
+	addresses := []string{o.Listen}
+	checkAddress(bad, "listen address", o.Listen, true)
+	if o.Advertise != "" {
+		checkAddress(bad, "advertised address", o.Advertise, false)
+	}
+	if len(o.others(self)) == 0 {
+		bad("no peers: a cluster needs other nodes")
+	}
+	seen := map[string]messages.NodeID{}
+	for _, id := range slices.Sorted(maps.Keys(o.Peers)) {
+		a := o.Peers[id]
+		checkAddress(bad, fmt.Sprintf("address of node %d", id), a, false)
+		if other, ok := seen[a]; ok {
+			bad("nodes %d and %d have the same address %s", other, id, a)
+		}
+		seen[a] = id
+		addresses = append(addresses, a)
+	}
+	o.checkSecurity(bad, addresses)
+	if o.SyncInterval < 0 || o.BeatInterval < 0 || o.JournalBytesMax < 0 || o.DuplicateWindow < 0 {
+		bad("negative value: sync interval %v, beat interval %v, journal bytes %d, duplicate window %v",
+			o.SyncInterval, o.BeatInterval, o.JournalBytesMax, o.DuplicateWindow)
+	}
+	if o.DeadAfter < 2*o.BeatInterval {
+		bad("a node would be dead after %v with a beat every %v: at least two beats must fit", o.DeadAfter, o.BeatInterval)
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) checkSecurity(bad func(string, ...any), addresses []string) {
+	files := 0
+	for _, f := range []string{o.TLSCert, o.TLSKey, o.TLSCA} {
+		if f != "" {
+			files++
+		}
+	}
+	if files != 0 && files != 3 {
+		bad("TLS between nodes needs certificate, key and CA, %d of these 3 are set", files)
+	}
+	if o.Token != "" && (o.User != "" || o.Password != "") {
+		bad("both a token and a user are set for connections between nodes")
+	}
+	if (o.User == "") != (o.Password == "") {
+		bad("user and password for connections between nodes must be set together")
+	}
+	if strings.HasPrefix(o.Password, "$2") || strings.HasPrefix(o.Token, "$2") {
+		bad("the secret of connections between nodes begins like a bcrypt hash; it must be plain, as it is sent to others")
+	}
+	if files == 0 && o.User == "" && o.Token == "" {
+		for _, a := range addresses {
+			if !isLoopback(a) {
+				bad("connections between nodes have neither TLS nor credentials and %s isn't a loopback address", a)
+				return
+			}
+		}
+	}
+}
+
+func checkAddress(bad func(string, ...any), what, address string, zeroPort bool) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		bad("%s %q isn't host:port", what, address)
+		return
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 && !zeroPort {
+		bad("%s %q: port must be 1 to 65535", what, address)
+	}
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true // reported already
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// others lists the configured peers without the node itself, by id.
+func (o Options) others(self messages.NodeID) []messages.NodeID {
+	ids := slices.Sorted(maps.Keys(o.Peers))
+	return slices.DeleteFunc(ids, func(id messages.NodeID) bool { return id == self })
+}
+
+// credentials are those of routes: NATS knows users only there, so a token is
+// the password of a fixed user.
+func (o Options) credentials() (user, password string) {
+	if o.Token != "" {
+		return "token", o.Token
+	}
+	return o.User, o.Password
+}
+
+// routes are the URLs of the peers.
+func (o Options) routes(self messages.NodeID) []*url.URL {
+	user, password := o.credentials()
+	var urls []*url.URL
+	for _, id := range o.others(self) {
+		u := &url.URL{Scheme: "nats-route", Host: o.Peers[id]}
+		if user != "" {
+			u.User = url.UserPassword(user, password)
+		}
+		urls = append(urls, u)
+	}
+	return urls
+}
+
+// tlsConfig is mutual TLS, or nil without TLS.
+func (o Options) tlsConfig() (*tls.Config, error) {
+	if o.TLSCert == "" {
+		return nil, nil //nolint:nilnil // no TLS is no fault
+	}
+	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("load certificate %s of connections between nodes: %w", o.TLSCert, err)
+	}
+	pem, err := os.ReadFile(o.TLSCA)
+	if err != nil {
+		return nil, fmt.Errorf("read CA of connections between nodes: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read CA of connections between nodes %s: %w: no certificate in it", o.TLSCA, ErrBadOption)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert},
+		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil
+}
