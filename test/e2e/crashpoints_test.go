@@ -56,6 +56,7 @@ func TestCrashPoints(t *testing.T) {
 		{scenarioCuts, 12},
 		{scenarioOtherCluster, 9},
 		{scenarioFiles, 15},
+		{scenarioAudit, 6},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			base, points := undisturbed(t, &row.crashScenario)

@@ -21,7 +21,7 @@ var scenarioLife = crashScenario{
 	tail: append([]string{"ABORT of 5", "ABORT of 6"}, append(stoppedTail, "MIRROR_PID_RESET", "kept last")...),
 	lmes: []int{1, 1, 0},
 	run: func(w *crashWorld) error {
-		return w.steps(
+		err := w.steps(
 			crashStep{"mirror", w.mirror},
 			crashStep{"pause before a failover", w.pauseTopic},
 			crashStep{"failover out of a pause", func() error { p, err := w.stopTopic(); return w.saw("first stop", p, err) }},
@@ -37,9 +37,17 @@ var scenarioLife = crashScenario{
 			crashStep{"second failover", w.failoverOpen},
 			crashStep{"failover out of a failed start", w.stopUnaligned},
 			crashStep{"audit", w.auditAgrees},
-			crashStep{"end of the mirror", w.endMirror},
 		)
+		if err == nil {
+			err = w.endMirror()
+		}
+		return err
 	},
+}
+
+// scenarioAudit is scenarioLife with an audit after every step.
+var scenarioAudit = crashScenario{
+	name: "audit after each step", audit: true, tail: scenarioLife.tail, lmes: scenarioLife.lmes, run: scenarioLife.run,
 }
 
 // failback: the source knows epoch 0 to the end of what we copied, and went on.

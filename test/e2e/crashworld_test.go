@@ -17,6 +17,7 @@ type crashScenario struct {
 	name  string
 	props map[string]string // of the node
 	hold  string            // points for crashNode.hold
+	audit bool              // after each step the replay of the files is compared
 	run   func(w *crashWorld) error
 
 	// What the undisturbed run must come to: the log behind the source's batches,
@@ -38,6 +39,7 @@ type crashWorld struct {
 	end    crashEnd
 	// mirroredTo is where our own records begin: the source's end at the last stop.
 	mirroredTo int64
+	audit      bool
 }
 
 // runCrash runs a scenario once.
@@ -45,7 +47,7 @@ func runCrash(t *testing.T, s *crashScenario, envs ...[]string) (w *crashWorld, 
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), crashRunTimeout, errors.New("the run takes too long"))
 	defer cancel()
-	w = &crashWorld{id: messages.NewTopicID()}
+	w = &crashWorld{id: messages.NewTopicID(), audit: s.audit}
 	if w.source, err = stub.Start(stub.Options{ClusterID: "the-source"}); err != nil {
 		return nil, err
 	}
@@ -71,6 +73,11 @@ func (w *crashWorld) steps(all ...crashStep) error {
 	for _, s := range all {
 		if err := s.do(); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if w.audit {
+			if err := w.auditAgrees(); err != nil {
+				return fmt.Errorf("after %s: %w", s.name, err)
+			}
 		}
 	}
 	return nil
