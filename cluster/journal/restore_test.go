@@ -28,6 +28,7 @@ func TestTrim(t *testing.T) {
 		{"a copy holds what it goes on from", 30, 10, []Progress{{Node: 1, Checkpointed: 20, Hold: 35, Live: true}, live(2, 40)}, 35, nil},
 		{"the dead hold up to the limit", 1, 100, []Progress{live(1, 50), dead(2, 20)}, 20, nil},
 		{"beyond the limit they are given up", 1, 101, []Progress{live(1, 50), dead(2, 20)}, 50, []messages.NodeID{2}},
+		{"not with the only replica", 1, 101, []Progress{live(1, 50), {Node: 2, Checkpointed: 20, Sole: true}}, 20, nil},
 		{"one at a time", 1, 101, []Progress{live(1, 50), dead(2, 20), dead(3, 10)}, 20, []messages.NodeID{3}},
 		{"the dead in front are in nobody's way", 1, 101, []Progress{live(1, 50), dead(2, 60)}, 50, nil},
 		{"the living are never given up", 1, 1000, []Progress{live(1, 50), live(2, 20)}, 20, nil},
@@ -75,80 +76,50 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestHold(t *testing.T) {
-	after := State{LogStart: 100, LogEnd: 200}
+func TestNewborn(t *testing.T) {
+	key := messages.PartitionKey{CreatedAt: 50}
+	require.True(t, Newborn(key, 50, false))
+	require.False(t, Newborn(key, 51, false), "it may have had operations before")
+	require.False(t, Newborn(key, 0, true), "it has had operations")
+}
+
+func TestExtends(t *testing.T) {
+	theirs := State{Sequence: 90, CutAt: 40, LogStart: 100, LogEnd: 200}
 	for _, tc := range []struct {
-		name string
-		held int64
-		op   Operation
-		own  bool
-		want int64
+		name     string
+		sequence int64
+		end      int64
+		want     bool
 	}{
-		{"append to a complete log", 190, Operation{Kind: OpAppend, Base: 190, End: 200}, false, 200},
-		{"append to a part", 150, Operation{Kind: OpAppend, Base: 190, End: 200}, false, 150},
-		{"truncate above what is held", 150, Operation{Kind: OpTruncate, Offset: 200}, false, 150},
-		{"truncate below it", 250, Operation{Kind: OpTruncate, Offset: 200}, false, 200},
-		{"restart", 150, Operation{Kind: OpRestartAt, Offset: 7}, false, 7},
-		{"raise within", 150, Operation{Kind: OpRaiseLogStart, Offset: 100}, false, 150},
-		{"raise above", 50, Operation{Kind: OpRaiseLogStart, Offset: 100}, false, 100},
-		{"own baseline", 200, Operation{Kind: OpBaseline, Offset: 100, End: 200}, true, 200},
-		{"another's baseline", 0, Operation{Kind: OpBaseline, Offset: 100, End: 200}, false, 100},
-		{"claim", 150, Operation{Kind: OpClaim}, false, 150},
-		{"mode", 150, Operation{Kind: OpMode}, false, 150},
+		{"a beginning", 60, 150, true},
+		{"all of it", 40, 200, true},
+		{"from before the cut", 39, 150, false},
+		{"ends below their start", 60, 99, false},
+		{"longer than theirs", 60, 201, false},
+		{"nothing known", 0, 150, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, Hold(tc.held, after, tc.op, tc.own))
+			require.Equal(t, tc.want, Extends(State{Sequence: tc.sequence}, tc.end, theirs))
 		})
 	}
 }
 
-func TestTakeChunk(t *testing.T) {
-	s := State{Generation: 9, LogStart: 100, LogEnd: 200}
-	for _, tc := range []struct {
-		name string
-		held int64
-		c    Chunk
-		end  int64
-		ok   bool
-	}{
-		{"follows", 120, Chunk{Generation: 9, From: 120, End: 150}, 150, true},
-		{"source ahead", 120, Chunk{Generation: 9, From: 120, End: 250}, 200, true},
-		{"of another generation", 120, Chunk{Generation: 8, From: 120, End: 150}, 120, false},
-		{"doesn't follow", 120, Chunk{Generation: 9, From: 130, End: 150}, 120, false},
-		{"complete", 200, Chunk{Generation: 9, From: 200, End: 250}, 200, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			end, ok := TakeChunk(s, tc.held, tc.c)
-			require.Equal(t, tc.ok, ok)
-			require.Equal(t, tc.end, end)
-		})
-	}
+func TestInstall(t *testing.T) {
+	theirs := State{Sequence: 90, LogEnd: 200}
+	s, ok := Install(theirs, 95, 95)
+	require.True(t, ok)
+	require.Equal(t, State{Sequence: 95, LogEnd: 200}, s)
+	s, ok = Install(theirs, 80, 70)
+	require.True(t, ok)
+	require.Equal(t, theirs, s)
+	_, ok = Install(theirs, 95, 96)
+	require.False(t, ok, "operation 96 would be missed")
 }
 
-func TestRecover(t *testing.T) {
-	cp := State{LogStart: 100, LogEnd: 200}
-	for _, tc := range []struct {
-		name             string
-		held, start, end int64
-		cutTo            int64
-		lost             bool
-	}{
-		{"cut back", 200, 100, 250, 200, false},
-		{"as it was", 200, 100, 200, 200, false},
-		{"a part", 150, 100, 170, 150, false},
-		{"too short", 200, 100, 199, 100, true},
-		{"begins above", 150, 160, 300, 100, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cutTo, lost := Recover(cp, tc.held, tc.start, tc.end)
-			require.Equal(t, tc.cutTo, cutTo)
-			require.Equal(t, tc.lost, lost)
-		})
-	}
+func TestCheckpointRules(t *testing.T) {
 	require.True(t, Newer(State{Sequence: 5}, State{Sequence: 5}))
 	require.False(t, Newer(State{Sequence: 4}, State{Sequence: 5}))
-	require.False(t, Applies(State{Sequence: 5}, 5))
-	require.True(t, Applies(State{Sequence: 5}, 6))
-	require.True(t, RemovesBytes(Operation{Kind: OpRaiseLogStart}))
-	require.False(t, RemovesBytes(Operation{Kind: OpAppend}))
+	for kind, want := range map[OpKind]bool{OpClaim: false, OpAppend: false, OpTruncate: true, OpRestartAt: true, OpRaiseLogStart: false, OpMode: false, OpBaseline: false} {
+		require.Equal(t, want, RemovesBytes(Operation{Kind: kind}), kind.String())
+	}
 }

@@ -17,6 +17,8 @@ type Progress struct {
 	Hold uint64
 	// Live is whether the node's heartbeats come.
 	Live bool
+	// Sole: the node has a replica of the shard that no other live node has whole.
+	Sole bool
 }
 
 // needs is the lowest sequence that the node may ask for: after a restart it compares
@@ -33,7 +35,10 @@ func (p Progress) needs() uint64 {
 //
 // Everything that a node needs is kept. Those that are dead and stand in the way are
 // given up, the furthest back first, while the stream is larger than limit bytes; it
-// isn't known how much one gives, so at most one goes in each call. What a node needs
+// isn't known how much one gives, so at most one goes in each call. Never given up is
+// a node with a sole replica: acknowledged appends that it has not checkpointed are
+// nowhere but in the stream. (The stream then becomes full and refuses new ones, of
+// all partitions: better than to lose old ones.) What a node needs
 // below first it can't get any more: it copies, and holds nothing until it reports
 // that.
 //
@@ -46,7 +51,7 @@ func Trim(first uint64, size, limit int64, nodes []Progress) (keep uint64, given
 		switch {
 		case n.needs() < first && first > 1: // has a hole already
 			continue
-		case !n.Live && size > limit && len(givenUp) == 0:
+		case !n.Live && !n.Sole && size > limit && len(givenUp) == 0:
 			givenUp = append(givenUp, n.Node)
 		default:
 			return max(first, n.needs()), givenUp
