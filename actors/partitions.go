@@ -41,7 +41,7 @@ type PartitionsConfig struct {
 	// Convergence says how far the replicas of a partition are; nil on one node.
 	Convergence func(tp messages.TopicPartition) fsm.Convergence
 	// DiskParallel is how many partitions do short disk work (seal, cut, markers) at
-	// a time. Default 64: they share syncs.
+	// a time. Default 256: they share syncs.
 	DiskParallel int
 	Clock        clock.Clock
 	Log          *zap.Logger
@@ -102,7 +102,7 @@ type partitionsImage struct {
 // NewPartitions starts with none; ctx carries values only, they live until Close.
 func NewPartitions(ctx context.Context, config PartitionsConfig) *Partitions {
 	if config.DiskParallel <= 0 {
-		config.DiskParallel = 64
+		config.DiskParallel = 256
 	}
 	ps := &Partitions{
 		config: config, principal: fmt.Sprintf("User:node-%d", config.Node), slots: make(chan struct{}, config.DiskParallel),

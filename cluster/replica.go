@@ -323,7 +323,7 @@ func (r *Replica) Flush(context.Context) error {
 	if r.closed.Load() {
 		return fmt.Errorf("flush %s: %w", r.tp, ErrClosed)
 	}
-	if err := r.log.Flush(); err != nil {
+	if err := r.log.Sync(); err != nil {
 		return fmt.Errorf("flush %s: %w", r.tp, err)
 	}
 	return nil

@@ -119,7 +119,11 @@ func (h *history) step(kind int) bool {
 		h.now.start = max(h.now.start, h.log.LogStart())
 	case 4:
 		h.what = "flush"
-		if err = h.log.Flush(); err == nil {
+		do := h.log.Flush
+		if h.rng.IntN(2) == 0 {
+			h.what, do = "sync", h.log.Sync
+		}
+		if err = do(); err == nil {
 			h.durable = end
 		}
 	default:

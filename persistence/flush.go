@@ -34,6 +34,42 @@ func (l *segLog) Flush() error {
 	return nil
 }
 
+// Sync makes everything appended durable. Epochs and the recovery point are left
+// to the next flush: the data that they follow from is there.
+func (l *segLog) Sync() error {
+	if !l.loaded.Load() {
+		return l.readable()
+	}
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	err := l.writable()
+	if err == nil {
+		err = l.syncLocked()
+	}
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", l.info.TopicPartition, err)
+	}
+	return nil
+}
+
+func (l *segLog) syncLocked() error {
+	l.mu.RLock()
+	n := len(l.segs)
+	active := l.segs[n-1]
+	names, pending := l.namesDirty, active.size > 0 && l.end.Load() > l.rp.Load()
+	l.mu.RUnlock()
+	if !l.identity || names || l.stStart || n > 1 && !l.segs[n-2].synced { // more than one file
+		return l.flushLocked(flushAll, nil)
+	}
+	if !pending {
+		return nil
+	}
+	if err := l.m.cache.sync(active.log); err != nil {
+		return l.fail(storageError("sync", active.log.path(), err))
+	}
+	return nil
+}
+
 // sides is the log at one moment, with what a side point there needs.
 type sides struct {
 	seg       *segment // the active one

@@ -35,8 +35,11 @@ type Options struct {
 	OpenFilesMax int
 	// FlushInterval of logs with unsynced data; default 1 s, negative = never.
 	FlushInterval time.Duration
-	// Parallel is how many logs are flushed, recovered or closed at once; default 8.
+	// Parallel is how many logs are recovered at once; default 8.
 	Parallel int
+	// FlushParallel is how many logs are flushed or closed at once; default 256:
+	// they hardly compute, and share syncs.
+	FlushParallel int
 	// VerifyReads checks the CRC of every batch read. Chunks are then always bytes.
 	VerifyReads bool
 }
@@ -60,6 +63,9 @@ func (o Options) withDefaults() Options {
 	if o.Parallel <= 0 {
 		o.Parallel = 8
 	}
+	if o.FlushParallel <= 0 {
+		o.FlushParallel = 256
+	}
 	return o
 }
 
@@ -71,6 +77,7 @@ type Manager struct {
 	fs    FS
 	cache *fileCache
 	log   *zap.Logger
+	group *groupSync // nil = every sync for itself
 	lock  io.Closer
 
 	mu      sync.Mutex
@@ -105,15 +112,22 @@ type entry struct {
 func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 	opts = opts.withDefaults()
 	m := &Manager{
-		dir: dir, opts: opts, fs: opts.FS, cache: newFileCache(opts.FS, opts.OpenFilesMax),
+		dir: dir, opts: opts, fs: opts.FS,
 		log: opts.Logger.Named("persistence"), entries: make(map[messages.TopicPartition]*entry),
 		sem: make(chan struct{}, 4), // removals at once: enough to keep a disk busy
 	}
 	if err := m.makeDir(); err != nil {
 		return nil, err
 	}
+	if _, machine := opts.FS.(OSFS); machine {
+		if group := newGroupFS(dir); group != nil {
+			m.fs, m.group = group, group.g
+		}
+	}
+	m.cache = newFileCache(m.fs, opts.OpenFilesMax)
 	lock, err := m.fs.Lock(filepath.Join(dir, lockFile))
 	if err != nil {
+		m.group.close()
 		if errors.Is(err, ErrLocked) {
 			return nil, fmt.Errorf("open %s: %w", dir, err)
 		}
@@ -121,6 +135,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 	}
 	m.lock = lock
 	if err := m.openFolder(ctx); err != nil {
+		m.group.close()
 		return nil, errors.Join(err, lock.Close())
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -544,7 +559,7 @@ func (m *Manager) flushDirty() {
 	m.dirtyLogs = nil
 	m.dirtyMu.Unlock()
 	var g errgroup.Group
-	g.SetLimit(m.opts.Parallel)
+	g.SetLimit(m.opts.FlushParallel)
 	for _, l := range logs {
 		g.Go(func() error { l.background(); return nil })
 	}
@@ -570,7 +585,7 @@ func (m *Manager) Close() error {
 	m.stop()
 	m.wait.Wait()
 	var g errgroup.Group
-	g.SetLimit(m.opts.Parallel)
+	g.SetLimit(m.opts.FlushParallel)
 	var errMu sync.Mutex
 	var errs []error
 	for _, l := range logs {
@@ -587,6 +602,7 @@ func (m *Manager) Close() error {
 	if err := m.writeManifest(); err != nil {
 		errs = append(errs, err)
 	}
+	m.group.close()
 	return errors.Join(append(errs, m.lock.Close())...)
 }
 

@@ -418,6 +418,9 @@ func (l *memLog) Flush() error {
 	return nil
 }
 
+// Sync is [Log.Sync].
+func (l *memLog) Sync() error { return l.Flush() }
+
 // SetConfig is [Log.SetConfig].
 func (l *memLog) SetConfig(c Config) {
 	l.mu.Lock()

@@ -222,6 +222,7 @@ func testClosed(t *testing.T, h Harness) {
 	_, err = b.log.Truncate(2)
 	require.ErrorIs(t, err, persistence.ErrClosed)
 	require.ErrorIs(t, b.log.Flush(), persistence.ErrClosed)
+	require.ErrorIs(t, b.log.Sync(), persistence.ErrClosed)
 	l, err := b.s.Open(t.Context(), b.tp, small)
 	require.NoError(t, err)
 	require.EqualValues(t, 6, l.End())
