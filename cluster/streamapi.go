@@ -189,8 +189,9 @@ type StreamState struct {
 	First, Last  uint64
 	Bytes        uint64
 	Leader       messages.NodeID
-	Replicas     int
-	Behind       []messages.NodeID // replicas that aren't current
+	Replicas     int               // as many as there shall be
+	Current      []messages.NodeID // those that have everything, the leader too
+	Moving       bool              // replicas are being added or removed
 	MessageCount uint64
 }
 
@@ -200,14 +201,15 @@ func (st *Stream) State(ctx context.Context) (StreamState, error) {
 	if err != nil {
 		return StreamState{}, fmt.Errorf("read state of journal %s: %w", st.name, err)
 	}
-	out := StreamState{Bytes: info.State.Bytes, Replicas: info.Config.Replicas, MessageCount: info.State.Msgs}
+	out := StreamState{Bytes: info.State.Bytes, Replicas: info.Config.Replicas, MessageCount: info.State.Msgs, Moving: info.Cluster.Desired != nil}
 	out.First, out.Last = bounds(info)
 	out.Leader, _ = natsNode(info.Cluster.Leader)
+	out.Current = []messages.NodeID{out.Leader}
 	for _, p := range info.Cluster.Replicas {
-		if id, ok := natsNode(p.Name); ok && !p.Current {
-			out.Behind = append(out.Behind, id)
+		if id, ok := natsNode(p.Name); ok && p.Current && !p.Offline && !p.Pending {
+			out.Current = append(out.Current, id)
 		}
 	}
-	slices.Sort(out.Behind)
+	slices.Sort(out.Current)
 	return out, nil
 }
