@@ -96,6 +96,14 @@ func (c *Checkpoints) Take(key messages.PartitionKey) (Checkpoint, bool) {
 	return cp, ok
 }
 
+// peek is Take without taking.
+func (c *Checkpoints) peek(key messages.PartitionKey) (Checkpoint, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cp, ok := c.untaken[key]
+	return cp, ok
+}
+
 // Known reports whether the file had that life of a partition when it was
 // opened and nobody has taken it yet.
 func (c *Checkpoints) Known(key messages.PartitionKey) bool {

@@ -15,7 +15,7 @@ import (
 //	header   0 "KAGAMICP"   8 version uint32   12 zero uint32
 //	record   0 crc32c uint32 of what follows
 //	         4 kind int8 (1 put, 2 delete)   5 mode int8   6 pending op int8
-//	         7 journal int8 (0 direct, 1 stream)
+//	         7 journal int8 (0 direct, 1 stream, 3 stream and behind it)
 //	         8 topic id   24 created at int64   32 partition int32
 //	        36 epoch int32   40 node int32   44 zero uint32
 //	        48 sequence   56 generation   64 log start   72 log end
@@ -54,6 +54,8 @@ type Checkpoint struct {
 	Cuts CutCount
 	// Replicated: State counts by a stream's sequence, not by this node's own.
 	Replicated bool
+	// Behind: the log lacks operations up to Sequence or beyond and has to be copied.
+	Behind bool
 }
 
 func checkpointHeader() []byte {
@@ -88,6 +90,9 @@ func appendCheckpointRecord(dst []byte, kind byte, c Checkpoint) []byte {
 	b[4], b[5], b[6] = kind, byte(c.State.Mode), byte(c.Pending)
 	if c.Replicated {
 		b[7] = 1
+	}
+	if c.Behind {
+		b[7] |= 2
 	}
 	copy(b[8:], c.Key.TopicID[:])
 	be.PutUint64(b[24:], uint64(c.Key.CreatedAt))
@@ -133,7 +138,7 @@ func parseCheckpointRecord(b []byte) (kind byte, c Checkpoint, ok bool) {
 	c.Pending = journal.OpKind(b[6])
 	c.PendingOffset = int64(be.Uint64(b[88:]))
 	if len(b) >= checkpointRecordSize {
-		c.Replicated = b[7] == 1
+		c.Replicated, c.Behind = b[7]&1 != 0, b[7]&2 != 0
 		c.State.CutAt = int64(be.Uint64(b[136:]))
 	}
 	if len(b) >= checkpointRecordSize2 {

@@ -26,6 +26,10 @@ type orderer interface {
 	// closing returns the checkpoint that a clean close leaves behind; ok is false
 	// when the file says the same already or the state must not be written.
 	closing() (cp Checkpoint, ok bool)
+	// inOrder reports whether what is proposed here can be applied here now.
+	inOrder() bool
+	// abort lets go of an operation on its way, which may still be applied.
+	abort(cause error)
 	// cutCount is the present count of cuts; countCutsFrom raises it to what is
 	// stored elsewhere, or begins anew for another mirror.
 	cutCount() CutCount
@@ -77,6 +81,9 @@ func openDirect(o ReplicaOptions) (*direct, error) {
 	if !ok {
 		d.settle()
 		return d, nil
+	}
+	if cp.Replicated {
+		return nil, fmt.Errorf("checkpoint of %s: %w", key, ErrOfSeveral)
 	}
 	if !journal.KnownMode(cp.State.Mode) {
 		return nil, fmt.Errorf("checkpoint of %s: %w: mode %d", key, ErrDamaged, cp.State.Mode)
@@ -180,7 +187,7 @@ func (d *direct) raise(next journal.State, op journal.Operation) error {
 }
 
 func (d *direct) checkpoint(s journal.State) Checkpoint {
-	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts}
+	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts, Replicated: d.replicated}
 }
 
 // applyCut makes a cut that a crash can't leave half done.
@@ -191,6 +198,12 @@ func (d *direct) applyCut(next journal.State, op journal.Operation) (persistence
 	before := d.cuts
 	pending := d.checkpoint(next)
 	pending.Pending, pending.PendingOffset, pending.Cuts = op.Kind, op.Offset, before.plus(d.planCut(op))
+	if d.replicated {
+		// After a crash the stream goes on behind this operation: what stays must be there.
+		if err := d.log.Flush(); err != nil {
+			return persistence.Cut{}, fmt.Errorf("flush before the cut: %w", err)
+		}
+	}
 	if err := d.checkpoints.Put(true, pending); err != nil {
 		return persistence.Cut{}, err
 	}
@@ -281,3 +294,7 @@ func (d *direct) closing() (cp Checkpoint, ok bool) {
 	}
 	return d.checkpoint(d.state), true
 }
+
+func (d *direct) inOrder() bool { return true }
+
+func (d *direct) abort(error) {}

@@ -23,6 +23,16 @@ const metadataSegmentBytes = 64 << 20
 // controller claims it (under its own epochs) before it appends; the caller
 // closes it, after the metadata store.
 func OpenMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStore, checkpoints *Checkpoints, zl *zap.Logger) (*Replica, error) {
+	return openMetadataReplica(ctx, node, logs, checkpoints, nil, zl)
+}
+
+// OpenMetadataReplica is that of a node of several. [Journal.StartMetadata] has it
+// follow.
+func (j *Journal) OpenMetadataReplica(ctx context.Context, logs LogStore) (*Replica, error) {
+	return openMetadataReplica(ctx, j.opts.Node, logs, j.checkpoints, j.shards[MetadataShard], j.opts.Logger)
+}
+
+func openMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStore, checkpoints *Checkpoints, s *shard, zl *zap.Logger) (*Replica, error) {
 	info := persistence.Info{
 		TopicPartition: messages.TopicPartition{Topic: messages.ClusterMetadataTopic},
 		Key:            messages.PartitionKey{TopicID: MetadataTopicID},
@@ -34,9 +44,11 @@ func OpenMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStor
 	}
 	r, err := OpenReplica(ReplicaOptions{
 		Key: info.Key, Partition: info.TopicPartition, Node: node, Log: log, Checkpoints: checkpoints, Admit: true, Logger: zl.Named("metadata"),
+		shard: s, newborn: true,
 	})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
+	r.localStart = true
 	return r, nil
 }

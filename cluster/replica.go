@@ -37,6 +37,8 @@ type Replica struct {
 
 	mu      sync.Mutex // held for the whole of a change
 	order   orderer
+	// localStart: the log start is this node's own business, with a stream too.
+	localStart bool
 	claimed atomic.Bool // by this process; what a checkpoint says is history
 	closed  atomic.Bool
 	leads   atomic.Bool
@@ -84,20 +86,23 @@ type ReplicaOptions struct {
 	Checkpoints *Checkpoints
 	Admit       bool // gate open: true for everything but mirror topics
 	Logger      *zap.Logger
+
+	shard   *shard // nil: the journal is direct
+	newborn bool   // its topic was created just now: there was no operation yet
+	late    bool   // the shard is followed already: operations may have been missed
 }
 
 // OpenReplica makes a replica out of a log and its checkpoint; a cut that a
 // crash interrupted is finished here. Nothing can be appended before Claim.
 // [Replicas] does this for topics; the metadata log's owner does it itself.
 func OpenReplica(o ReplicaOptions) (*Replica, error) {
-	j, err := openDirect(o)
-	if err != nil {
+	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, zl: o.Logger}
+	if err := r.openOrder(o); err != nil {
 		return nil, fmt.Errorf("open replica %s: %w", o.Partition, err)
 	}
-	r := &Replica{key: o.Key, tp: o.Partition, node: o.Node, log: o.Log, cps: o.Checkpoints, order: j, zl: o.Logger}
-	r.retained.Store(j.state.LogEnd)
-	if j.cuts.To > 0 {
-		r.cutsAtOpen.Store(new(j.cuts))
+	r.retained.Store(r.order.State().LogEnd)
+	if cuts := r.order.cutCount(); cuts.To > 0 {
+		r.cutsAtOpen.Store(&cuts)
 		r.hasCuts.Store(true)
 	}
 	if o.Admit {
@@ -105,6 +110,30 @@ func OpenReplica(o ReplicaOptions) (*Replica, error) {
 	}
 	r.publish()
 	return r, nil
+}
+
+func (r *Replica) openOrder(o ReplicaOptions) error {
+	if o.shard == nil {
+		d, err := openDirect(o)
+		r.order = d
+		return err
+	}
+	s, err := openStreamed(o)
+	if err != nil {
+		return err
+	}
+	s.applied = func() {
+		r.publish()
+		r.notify()
+	}
+	r.order = s
+	return nil
+}
+
+// replicated: changes go through a stream that other replicas follow too.
+func (r *Replica) replicated() bool {
+	_, ok := r.order.(*streamed)
+	return ok
 }
 
 // Key names this life of the partition.
@@ -201,6 +230,8 @@ func (r *Replica) Claim(ctx context.Context, epoch int32) error {
 
 // resign ends the leadership: another node leads now, or none.
 func (r *Replica) resign() {
+	r.claimed.Store(false)
+	r.order.abort(fmt.Errorf("%s is led by another node: %w", r.tp, messages.ErrNotLeader))
 	r.mu.Lock()
 	r.claimed.Store(false)
 	r.publish()
@@ -265,22 +296,15 @@ func (r *Replica) cutLocked(ctx context.Context, kind journal.OpKind, offset int
 	return done, err
 }
 
-// wholeBatches moves a cut inside a batch down to the batch's base offset, so
-// that the operation names the end that it leads to. A damaged or closed log
+// wholeBatches moves a cut down to the end that it leaves, so that the operation
+// names that end and every replica comes to the same. A damaged or closed log
 // keeps the offset: the log cuts whole batches itself.
 func (r *Replica) wholeBatches(offset int64) int64 {
-	if offset <= r.log.LogStart() || offset >= r.log.End() {
+	plan, err := r.log.PlanCut(offset)
+	if err != nil || plan.From == plan.To {
 		return offset
 	}
-	c, err := r.log.Read(offset, 1, r.log.End(), true)
-	if err != nil {
-		return offset
-	}
-	defer c.Release()
-	if c.Len == 0 {
-		return offset
-	}
-	return min(offset, c.FirstOffset)
+	return plan.From
 }
 
 // RaiseLogStart moves the log start up to offset, never down and at most to the
@@ -289,8 +313,25 @@ func (r *Replica) RaiseLogStart(ctx context.Context, offset int64) error {
 	if offset <= r.logStart.Load() {
 		return nil
 	}
+	if r.localStart && r.replicated() {
+		return r.raiseHere(offset)
+	}
 	_, err := r.change(ctx, journal.Operation{Kind: journal.OpRaiseLogStart, Offset: offset})
 	return err
+}
+
+// raiseHere moves the log start of this node's copy alone: its snapshot covers what
+// goes, another node's perhaps not yet.
+func (r *Replica) raiseHere(offset int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		return fmt.Errorf("raise log start of %s: %w", r.tp, ErrClosed)
+	}
+	if err := r.log.RaiseLogStart(min(offset, r.order.State().LogEnd)); err != nil {
+		return fmt.Errorf("raise log start of %s: %w", r.tp, err)
+	}
+	return nil
 }
 
 // ApplyRetention deletes old segments by p and returns how many went. The
@@ -301,9 +342,17 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 		r.mu.Unlock()
 		return 0, fmt.Errorf("retention of %s: %w", r.tp, ErrClosed)
 	}
+	if r.replicated() && !r.Leads() {
+		r.mu.Unlock()
+		return 0, nil // it follows the leader's log start
+	}
 	p.HighWatermark = r.order.State().LogEnd
 	n, err := r.log.ApplyRetention(ctx, p)
-	r.order.settle()
+	if r.order.settle(); n > 0 && r.replicated() {
+		s := r.order.State()
+		_, raised := r.proposeLocked(ctx, journal.Operation{Kind: journal.OpRaiseLogStart, Generation: s.Generation, Offset: r.log.LogStart()})
+		err = errors.Join(err, raised)
+	}
 	r.publish()
 	r.retained.Store(r.end.Load())
 	r.mu.Unlock()
@@ -444,8 +493,9 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 // retire ends all changes and lets go of the log, which whoever deletes it
 // closes. It reports whether it was the first to do so.
 func (r *Replica) retire() bool {
-	r.mu.Lock()
 	first := r.closed.CompareAndSwap(false, true)
+	r.order.abort(fmt.Errorf("%s is closed: %w", r.tp, messages.ErrNotLeader))
+	r.mu.Lock()
 	r.publish()
 	r.mu.Unlock()
 	if first {

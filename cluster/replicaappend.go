@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"kagami/cluster/journal"
@@ -21,12 +22,23 @@ import (
 // messages.ErrInvalidRequest for batches that no client may send.
 func (r *Replica) AppendClient(ctx context.Context, batches []byte, opts persistence.ClientAppend) (persistence.AppendInfo, error) {
 	r.mu.Lock()
-	info, err := r.appendClientLocked(ctx, batches, opts)
+	info, err := r.placeLocked(func() (persistence.AppendInfo, error) { return r.appendClientLocked(ctx, batches, opts) })
 	r.mu.Unlock()
 	if err == nil {
 		r.notify()
 	}
 	return info, err
+}
+
+// placeLocked tries an append whose offsets are ours to give again at the log end
+// as it is now: an earlier one that was given up may have landed meanwhile.
+func (r *Replica) placeLocked(try func() (persistence.AppendInfo, error)) (info persistence.AppendInfo, err error) {
+	for range 8 {
+		if info, err = try(); !errors.Is(err, ErrNotLogEnd) {
+			return info, err
+		}
+	}
+	return info, fmt.Errorf("%w: %w", messages.ErrNotLeader, err)
 }
 
 func (r *Replica) appendClientLocked(ctx context.Context, batches []byte, opts persistence.ClientAppend) (persistence.AppendInfo, error) {
@@ -144,7 +156,7 @@ func (r *Replica) appendMirror(ctx context.Context, generation *int64, base int6
 // gate or idempotence check. Sealed and writable partitions take them.
 func (r *Replica) AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error) {
 	r.mu.Lock()
-	info, err := r.appendInternalLocked(ctx, batches)
+	info, err := r.placeLocked(func() (persistence.AppendInfo, error) { return r.appendInternalLocked(ctx, batches) })
 	r.mu.Unlock()
 	if err == nil {
 		r.notify()
@@ -180,7 +192,7 @@ func (r *Replica) appendLocked(ctx context.Context, op journal.Operation) (persi
 
 // ledHere refuses work on a partition that this node hasn't claimed.
 func (r *Replica) ledHere(s journal.State) error {
-	if r.closed.Load() || !r.claimed.Load() || s.Node != r.node {
+	if r.closed.Load() || !r.claimed.Load() || s.Node != r.node || !r.order.inOrder() {
 		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
 	}
 	return nil

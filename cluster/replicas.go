@@ -34,6 +34,8 @@ type ReplicasOptions struct {
 	Node        messages.NodeID
 	Logs        LogStore
 	Checkpoints *Checkpoints
+	// Journal of a node of several; nil: each partition's journal is direct.
+	Journal *Journal
 	// Static is the node's own configuration, with Kafka's key names.
 	Static map[string]string
 	// FlushAlways syncs every append of data too. Internal topics always are.
@@ -104,7 +106,9 @@ type Replicas struct {
 
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
-	strays  bool // logs without a topic have been looked for; worker only
+	follows bool            // the journal follows; worker only
+	before  *metadata.Image // of the round before; worker only
+	strays  bool            // logs without a topic have been looked for; worker only
 
 	diskMu sync.Mutex
 	disk   map[messages.TopicPartition]persistence.Info // found at start, not yet opened or deleted
@@ -170,6 +174,32 @@ func (rs *Replicas) ByID(id messages.TopicID, partition int32) (*Replica, error)
 		return nil, fmt.Errorf("topic %s: %w", id, messages.ErrUnknownTopicID)
 	}
 	return t.get(t.topic.Name, partition)
+}
+
+// byKey is the replica that a journal's operation is for, nil if this node has
+// none. It waits until the image knows the partition.
+func (rs *Replicas) byKey(ctx context.Context, key messages.PartitionKey) (*Replica, error) {
+	for {
+		rs.work.Lock()
+		opened, moved, closed := rs.opened, rs.moved, rs.closed
+		rs.work.Unlock()
+		rs.mu.RLock()
+		t := rs.byID[key.TopicID]
+		rs.mu.RUnlock()
+		switch {
+		case closed:
+			return nil, ErrClosed
+		case t != nil && t.topic.CreatedAt == key.CreatedAt && int(key.Partition) < len(t.replicas):
+			return t.replicas[key.Partition], nil
+		case opened >= key.CreatedAt && (t == nil || t.topic.CreatedAt > key.CreatedAt):
+			return nil, nil // deleted since
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // Leading is Get for whoever serves clients: the replica is led by this node,

@@ -31,8 +31,13 @@ func (rs *Replicas) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+			rs.before = img
 		}
 		rs.handOver(img, topics)
+		if j := rs.opts.Journal; j != nil && img != nil && !rs.follows {
+			rs.follows = true
+			j.startData(rs)
+		}
 	}
 }
 
@@ -74,6 +79,7 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 		}
 	})
 	rs.publish(next, tasks)
+	rs.watch(tasks)
 	if len(tasks) > 1000 {
 		rs.log.Info("replicas follow the image", zap.Int("partitions", len(tasks)),
 			zap.Int64(messages.FieldOffset, img.Offset()), zap.Duration("took", rs.opts.Clock.Now().Sub(began)))
@@ -118,6 +124,27 @@ func (rs *Replicas) publish(next map[string]*topicReplicas, tasks []*task) {
 	for name, n := range next {
 		rs.byName[name] = n
 		rs.byID[n.topic.ID] = n
+	}
+}
+
+// watch has the journal remember fresh replicas, and repair those that may have
+// missed something.
+func (rs *Replicas) watch(tasks []*task) {
+	j := rs.opts.Journal
+	if j == nil {
+		return
+	}
+	var fresh []*Replica
+	for _, k := range tasks {
+		if k.fresh {
+			fresh = append(fresh, k.next.replicas[k.p])
+		}
+	}
+	if err := j.remember(fresh); err != nil {
+		rs.log.Error("remember new replicas", zap.Error(err))
+	}
+	for _, r := range fresh {
+		j.watched(r)
 	}
 }
 
@@ -170,11 +197,32 @@ func (rs *Replicas) open(ctx context.Context, k *task) (*Replica, error) {
 	r, err := OpenReplica(ReplicaOptions{
 		Key: info.Key, Partition: info.TopicPartition, Node: rs.opts.Node,
 		Log: log, Checkpoints: rs.opts.Checkpoints, Admit: k.topic.Desired == messages.DesiredNone, Logger: rs.log,
+		shard: rs.shardOf(info.Key), newborn: rs.newborn(k), late: rs.follows,
 	})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 	return r, nil
+}
+
+func (rs *Replicas) shardOf(key messages.PartitionKey) *shard {
+	if rs.opts.Journal == nil {
+		return nil
+	}
+	return rs.opts.Journal.shardOf(key)
+}
+
+// newborn: the partition came with this round's image, so no operation of it has
+// been passed by yet.
+func (rs *Replicas) newborn(k *task) bool {
+	if rs.opts.Journal == nil || rs.before == nil {
+		return false
+	}
+	t := rs.before.Topic(k.topic.Name)
+	if t != nil && t.ID == k.topic.ID && t.CreatedAt == k.topic.CreatedAt && int(k.p) < len(t.Partitions) {
+		return false
+	}
+	return rs.opts.Journal.newborn(k.topic.Key(k.p))
 }
 
 // settleDisk deletes what the start found under the partition's name if it is

@@ -1,0 +1,450 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/cluster/journal"
+	"kagami/internal/clock"
+	"kagami/messages"
+)
+
+// MetadataShard is the shard of the metadata log; data shards count from 0.
+const MetadataShard int32 = -1
+
+// JournalOptions of NewJournal. Node, Shards, Open, Checkpoints, Copier and Logger
+// are required.
+type JournalOptions struct {
+	Node        messages.NodeID
+	Incarnation messages.TopicID // of this process; random
+	Shards      int32            // data shards, the same on every node for good
+	// Open opens a shard's stream.
+	Open        func(ctx context.Context, shard int32) (stream, error)
+	Checkpoints *Checkpoints
+	// Copier asks other nodes for what a replica that is behind lacks.
+	Copier copier
+
+	// CheckpointInterval between two checkpoint rounds. Default 5 s.
+	CheckpointInterval time.Duration
+	// BeatInterval between two beats through every shard, IsolatedAfter how long one
+	// of them may take to come back. Defaults 1 s and 3 s.
+	BeatInterval, IsolatedAfter time.Duration
+	// LostBackoff and LostBackoffMax: the wait before a lost message is sent again.
+	// Defaults 20 ms and 1 s.
+	LostBackoff, LostBackoffMax time.Duration
+	// FollowRetry after a shard couldn't be followed. Default 1 s.
+	FollowRetry time.Duration
+	// RepairRetry is the first wait before a replica that is behind is tried again,
+	// doubled up to a minute. Default 500 ms.
+	RepairRetry time.Duration
+	// Repairs at a time. Default 4.
+	Repairs int
+	Clock   clock.Clock // default clock.Wall
+	Logger  *zap.Logger
+}
+
+func (o JournalOptions) withDefaults() JournalOptions {
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&o.CheckpointInterval, 5 * time.Second},
+		{&o.BeatInterval, time.Second},
+		{&o.IsolatedAfter, 3 * time.Second},
+		{&o.LostBackoff, 20 * time.Millisecond},
+		{&o.LostBackoffMax, time.Second},
+		{&o.FollowRetry, time.Second},
+		{&o.RepairRetry, 500 * time.Millisecond},
+	} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	if o.Repairs == 0 {
+		o.Repairs = 4
+	}
+	if o.Clock == nil {
+		o.Clock = clock.Wall{}
+	}
+	return o
+}
+
+// Journal is the journal of a node of several: it follows every shard, applies
+// what comes to the replicas of this node, proposes for those that lead, makes
+// checkpoints, beats through each shard, and repairs replicas that are behind.
+//
+// Goroutines: per shard a pump and a follower; one for checkpoint rounds, one for
+// beats, and Repairs for repairs. Close ends them all. All methods may be called
+// from any goroutine.
+type Journal struct {
+	opts        JournalOptions
+	log         *zap.Logger
+	clock       clock.Clock
+	checkpoints *Checkpoints
+	author      journal.Author
+	shards      map[int32]*shard
+
+	ctx     func() context.Context // of the goroutines
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+
+	mu         sync.Mutex
+	meta       *Replica
+	data       *Replicas
+	started    map[int32]bool
+	closed     bool
+	repairs    map[*streamed]*repairJob
+	repairable []*repairJob  // those whose wait is over, oldest first
+	repairWake chan struct{} // capacity 1
+}
+
+// NewJournal opens the streams. Nothing is followed before Start. ctx carries
+// values, and bounds the opening.
+func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
+	o = o.withDefaults()
+	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	j := &Journal{
+		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
+		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard),
+		ctx: func() context.Context { return run }, stop: stop,
+		started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
+	}
+	for id := MetadataShard; id < o.Shards; id++ {
+		st, err := o.Open(ctx, id)
+		if err != nil {
+			stop(ErrClosed)
+			return nil, fmt.Errorf("open journal shard %d: %w", id, err)
+		}
+		j.shards[id] = j.newShard(id, st)
+	}
+	j.running.Go(func() { j.beats(run) })
+	j.running.Go(func() { j.rounds(run) })
+	for range o.Repairs {
+		j.running.Go(func() { j.repairer(run) })
+	}
+	return j, nil
+}
+
+func (j *Journal) newShard(id int32, st stream) *shard {
+	s := &shard{
+		j: j, id: id, stream: st, log: j.log.With(zap.Int32("shard", id)),
+		proposer: journal.NewProposer(j.author, journal.ProposerOptions{}), waiting: make(map[journal.Ticket]*proposal),
+		pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
+	}
+	if cp, ok := j.checkpoints.Take(shardKey(id)); ok {
+		s.stable = uint64(cp.State.Sequence)
+		s.applied.Store(s.stable)
+	}
+	return s
+}
+
+// shardOf is the shard of a partition: for good, whatever nodes come and go.
+func (j *Journal) shardOf(key messages.PartitionKey) *shard {
+	if key.TopicID == MetadataTopicID {
+		return j.shards[MetadataShard]
+	}
+	return j.shards[ShardOf(key, j.opts.Shards)]
+}
+
+// ShardOf is the data shard that a partition's operations go through.
+func ShardOf(key messages.PartitionKey, shards int32) int32 {
+	h := binary.BigEndian.Uint64(key.TopicID[:8]) ^ binary.BigEndian.Uint64(key.TopicID[8:])
+	h += uint64(uint32(key.Partition)) * 0x9e3779b97f4a7c15
+	h ^= h >> 33 // the finaliser of a 64-bit mix: neighbours go to different shards
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return int32(h % uint64(shards))
+}
+
+// shardKey names a shard's record in the checkpoint file.
+func shardKey(id int32) messages.PartitionKey {
+	return messages.PartitionKey{TopicID: messages.TopicID{15: 3}, Partition: id}
+}
+
+func shardCheckpoint(id int32, sequence uint64) Checkpoint {
+	cp := Checkpoint{Key: shardKey(id), State: journal.NewState(), Replicated: true}
+	cp.State.Sequence = int64(sequence)
+	return cp
+}
+
+// StartMetadata begins to follow the metadata log's shard.
+func (j *Journal) StartMetadata(meta *Replica) {
+	j.mu.Lock()
+	j.meta = meta
+	j.mu.Unlock()
+	j.start(MetadataShard, func(context.Context, messages.PartitionKey) (*Replica, error) { return meta, nil })
+	j.watched(meta)
+}
+
+// startData begins to follow the data shards; the replicas of the first image are
+// open.
+func (j *Journal) startData(rs *Replicas) {
+	j.mu.Lock()
+	j.data = rs
+	j.mu.Unlock()
+	for id := range j.opts.Shards {
+		j.start(id, rs.byKey)
+	}
+}
+
+func (j *Journal) start(id int32, find func(context.Context, messages.PartitionKey) (*Replica, error)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.started[id] {
+		return
+	}
+	j.started[id] = true
+	s := j.shards[id]
+	s.find = find
+	s.beatAt.Store(j.clock.Now().UnixNano())
+	ctx := j.ctx()
+	j.running.Go(func() { s.pump(ctx) })
+	j.running.Go(func() { s.follow(ctx) })
+}
+
+// watched says that the follower finds the replica from now on.
+func (j *Journal) watched(r *Replica) {
+	o := r.order.(*streamed)
+	if o.watched(); !o.inOrder() {
+		j.repair(o)
+	}
+}
+
+// remember makes the checkpoints of newborn replicas durable: that nothing was
+// applied to them is known from here on.
+func (j *Journal) remember(newborns []*Replica) error {
+	cps := make([]Checkpoint, 0, len(newborns))
+	for _, r := range newborns {
+		o := r.order.(*streamed)
+		o.mu.Lock()
+		if o.newborn {
+			o.newborn = false
+			cps = append(cps, o.checkpointLocked())
+		}
+		o.mu.Unlock()
+	}
+	if len(cps) == 0 {
+		return nil
+	}
+	return j.checkpoints.Put(true, cps...)
+}
+
+// recover finds out which topics are younger than a hole in the shard: those that
+// the metadata log doesn't have yet.
+func (j *Journal) recover(s *shard) {
+	meta := j.shards[MetadataShard]
+	if s == meta {
+		return
+	}
+	ctx := j.ctx()
+	j.running.Go(func() {
+		for ctx.Err() == nil {
+			_, last, err := meta.stream.Bounds(ctx)
+			if err == nil {
+				err = meta.waitApplied(ctx, last)
+			}
+			j.mu.Lock()
+			log := j.meta
+			j.mu.Unlock()
+			if err == nil && log != nil {
+				s.covered.Store(log.State().End)
+				return
+			}
+			_ = j.clock.Sleep(ctx, j.opts.FollowRetry)
+		}
+	})
+}
+
+// replicas calls f with the replicas of a shard on this node.
+func (j *Journal) replicas(id int32, f func(*Replica)) {
+	j.mu.Lock()
+	meta, data := j.meta, j.data
+	j.mu.Unlock()
+	if id == MetadataShard {
+		if meta != nil {
+			f(meta)
+		}
+		return
+	}
+	if data == nil {
+		return
+	}
+	data.Range(func(r *Replica) bool {
+		if j.shardOf(r.key).id == id {
+			f(r)
+		}
+		return true
+	})
+}
+
+// beats sends a beat through every shard and judges by its return whether the
+// shard's order reaches this node.
+func (j *Journal) beats(ctx context.Context) {
+	for j.clock.Sleep(ctx, j.opts.BeatInterval) == nil {
+		now := j.clock.Now()
+		for id := MetadataShard; id < j.opts.Shards; id++ {
+			s := j.shards[id]
+			j.mu.Lock()
+			started := j.started[id]
+			j.mu.Unlock()
+			if !started {
+				continue
+			}
+			s.mu.Lock()
+			_, payload := s.proposer.Beat()
+			s.mu.Unlock()
+			s.stream.Publish("", payload, func(uint64, error) {})
+			silent := now.Sub(time.Unix(0, s.beatAt.Load()))
+			if alone := silent > j.opts.IsolatedAfter; s.isolated.Swap(alone) != alone {
+				s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
+				j.replicas(id, func(r *Replica) {
+					r.publish()
+					r.notify()
+				})
+			}
+		}
+	}
+}
+
+// Isolated reports whether a shard's order hasn't reached this node for
+// IsolatedAfter; it leads nothing there then.
+func (j *Journal) Isolated(shard int32) bool { return j.shards[shard].isolated.Load() }
+
+// Progress is the sequence applied and the one checkpointed, by shard.
+func (j *Journal) Progress() map[int32][2]uint64 {
+	out := make(map[int32][2]uint64, len(j.shards))
+	for id, s := range j.shards {
+		s.dirtyMu.Lock()
+		out[id] = [2]uint64{s.applied.Load(), s.stable}
+		s.dirtyMu.Unlock()
+	}
+	return out
+}
+
+// rounds makes a checkpoint round every CheckpointInterval.
+func (j *Journal) rounds(ctx context.Context) {
+	for j.clock.Sleep(ctx, j.opts.CheckpointInterval) == nil {
+		if err := j.Checkpoint(); err != nil && ctx.Err() == nil {
+			j.log.Error("checkpoint round, tried again", zap.Error(err))
+		}
+	}
+}
+
+// Checkpoint makes durable what is applied, so that the streams need no longer
+// keep it for this node. Only one may run at a time.
+func (j *Journal) Checkpoint() error {
+	var cps, ends []Checkpoint
+	var errs []error
+	sequences := make(map[int32]uint64)
+	for id, s := range j.shards {
+		at := s.applied.Load()
+		s.dirtyMu.Lock()
+		dirty := s.dirty
+		s.dirty = make(map[*streamed]struct{})
+		stable := s.stable
+		s.dirtyMu.Unlock()
+		if at == stable {
+			s.restoreDirty(dirty)
+			continue
+		}
+		if err := s.stabilise(dirty, &cps); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		sequences[id] = at
+		ends = append(ends, shardCheckpoint(id, at))
+	}
+	if len(ends) == 0 {
+		return errors.Join(errs...)
+	}
+	if err := j.checkpoints.Put(true, append(cps, ends...)...); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for id, at := range sequences {
+		s := j.shards[id]
+		s.dirtyMu.Lock()
+		s.stable = max(s.stable, at)
+		s.dirtyMu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// stabilise flushes the logs of dirty replicas and collects their checkpoints. On
+// an error all of them stay dirty.
+func (s *shard) stabilise(dirty map[*streamed]struct{}, cps *[]Checkpoint) error {
+	for o := range dirty {
+		cp, ok, err := o.stabilise()
+		if err != nil {
+			s.restoreDirty(dirty)
+			return fmt.Errorf("checkpoint %s: %w", o.d.key, err)
+		}
+		if ok {
+			*cps = append(*cps, cp)
+		}
+	}
+	return nil
+}
+
+func (s *shard) restoreDirty(dirty map[*streamed]struct{}) {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+	maps.Copy(s.dirty, dirty)
+	for o := range dirty {
+		o.mu.Lock()
+		o.dirty = true
+		o.mu.Unlock()
+	}
+}
+
+// fresh says how a replica begins that has neither log nor checkpoint: as a
+// newborn when this node follows the shard from before its topic was created.
+func (j *Journal) newborn(key messages.PartitionKey) bool {
+	covered := j.shardOf(key).covered.Load()
+	return covered != math.MaxInt64 && key.CreatedAt >= covered
+}
+
+// Close ends all goroutines and fails what is on its way. The replicas are closed
+// after it; then Finish records how far the shards were applied. It may be called
+// twice.
+func (j *Journal) Close() {
+	j.mu.Lock()
+	first := !j.closed
+	j.closed = true
+	j.mu.Unlock()
+	if !first {
+		return
+	}
+	for _, s := range j.shards {
+		s.mu.Lock()
+		s.closed = true
+		for t, p := range s.waiting {
+			delete(s.waiting, t)
+			p.settle(verdict{err: fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader)})
+		}
+		s.mu.Unlock()
+	}
+	j.stop(ErrClosed)
+	j.running.Wait()
+}
+
+// Finish records, after the replicas were closed, what they hold.
+func (j *Journal) Finish() error {
+	var ends []Checkpoint
+	for id, s := range j.shards {
+		if at := s.applied.Load(); at != s.stable {
+			ends = append(ends, shardCheckpoint(id, at))
+		}
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	return j.checkpoints.Put(true, ends...)
+}

@@ -1,0 +1,312 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/cluster/journal"
+	"kagami/messages"
+)
+
+// stream is the ordered stream of one shard; *Stream is one.
+type stream interface {
+	// Publish sends in order and calls done, from another goroutine, with the
+	// sequence or an error after which the message may be there or not.
+	Publish(id string, payload []byte, done func(sequence uint64, err error))
+	// Follow calls f with every message from a sequence on, in order, until ctx or f
+	// ends it. *HoleError: messages are gone.
+	Follow(ctx context.Context, from uint64, f func(sequence uint64, payload []byte) error) error
+	// Bounds are the first and the last sequence; last is first-1 if there is none.
+	Bounds(ctx context.Context) (first, last uint64, err error)
+}
+
+// shard carries the operations of its partitions through one stream: a pump
+// publishes what is proposed, a follower applies what comes back. Both goroutines
+// belong to the [Journal].
+type shard struct {
+	j      *Journal
+	id     int32
+	stream stream
+	log    *zap.Logger
+	// find returns this node's replica of a partition, nil if it has none. It waits
+	// until the metadata image knows the partition.
+	find func(ctx context.Context, key messages.PartitionKey) (*Replica, error)
+
+	mu       sync.Mutex
+	proposer *journal.Proposer
+	waiting  map[journal.Ticket]*proposal
+	closed   bool
+	pumpWake chan struct{} // capacity 1
+	backoff  time.Duration // of the pump after a message that got lost
+
+	applied  atomic.Uint64 // sequence of the last message applied
+	moved    atomic.Pointer[chan struct{}]
+	beatAt   atomic.Int64 // when our own beat came back, ns
+	isolated atomic.Bool
+	// covered: topics created at that metadata offset or above had no operation
+	// before this node began to follow.
+	covered atomic.Int64
+
+	dirtyMu sync.Mutex
+	dirty   map[*streamed]struct{}
+	stable  uint64 // checkpointed sequence; of the checkpoint rounds
+}
+
+// proposal is one operation that somebody waits for.
+type proposal struct {
+	of     *streamed
+	ticket journal.Ticket // under the shard's lock
+	once   sync.Once
+	done   chan verdict // capacity 1
+}
+
+type verdict struct {
+	applied Applied
+	err     error
+}
+
+// settle answers once; later verdicts are dropped.
+func (p *proposal) settle(v verdict) { p.once.Do(func() { p.done <- v }) }
+
+// errUnknownOutcome: the operation may have been applied.
+var errUnknownOutcome = fmt.Errorf("%w: whether the operation was applied isn't known", messages.ErrTimedOut)
+
+// propose queues an entry and waits for its verdict.
+func (s *shard) propose(ctx context.Context, p *proposal, e journal.Entry) (Applied, error) {
+	s.mu.Lock()
+	if s.closed || s.isolated.Load() {
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			return Applied{}, fmt.Errorf("%s: %w: %w", e.Op.Kind, ErrClosed, messages.ErrNotLeader)
+		}
+		return Applied{}, fmt.Errorf("%s: journal shard %d doesn't reach this node: %w", e.Op.Kind, s.id, messages.ErrNotLeader)
+	}
+	p.ticket = s.proposer.Add(e)
+	s.waiting[p.ticket] = p
+	s.mu.Unlock()
+	s.pumpNow()
+	select {
+	case v := <-p.done:
+		s.forget(p)
+		return v.applied, v.err
+	case <-ctx.Done():
+		s.forget(p)
+		p.settle(verdict{err: fmt.Errorf("%s: %w: %w", e.Op.Kind, errUnknownOutcome, context.Cause(ctx))})
+		v := <-p.done // one that came in time counts
+		return v.applied, v.err
+	}
+}
+
+// forget drops a proposal that nobody waits for any more.
+func (s *shard) forget(p *proposal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[p.ticket] == p {
+		delete(s.waiting, p.ticket)
+		s.proposer.Abandon(p.ticket)
+	}
+}
+
+func (s *shard) pumpNow() {
+	select {
+	case s.pumpWake <- struct{}{}:
+	default:
+	}
+}
+
+// pump publishes what the proposer gives out, in order.
+func (s *shard) pump(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pumpWake:
+		}
+		for ctx.Err() == nil {
+			s.mu.Lock()
+			number, payload, ok := s.proposer.Next()
+			author, wait := s.proposer.Author(), s.backoff
+			s.mu.Unlock()
+			if !ok {
+				break
+			}
+			if wait > 0 && s.j.clock.Sleep(ctx, wait) != nil {
+				return
+			}
+			s.stream.Publish(author.MessageID(number), payload, func(sequence uint64, err error) { s.published(number, sequence, err) })
+		}
+	}
+}
+
+// published takes the stream's answer to a message.
+func (s *shard) published(number, sequence uint64, err error) {
+	s.mu.Lock()
+	var unknown []journal.Ticket
+	if err == nil {
+		unknown, s.backoff = s.proposer.Acked(number, sequence), 0
+	} else {
+		s.proposer.Lost(number)
+		s.backoff = min(max(2*s.backoff, s.j.opts.LostBackoff), s.j.opts.LostBackoffMax)
+	}
+	closed := s.closed
+	s.failLocked(unknown, errUnknownOutcome)
+	s.mu.Unlock()
+	if err != nil && !closed {
+		s.log.Warn("journal message is sent again", zap.Uint64("number", number), zap.Error(err))
+	}
+	s.pumpNow()
+}
+
+func (s *shard) failLocked(tickets []journal.Ticket, err error) {
+	for _, t := range tickets {
+		if p := s.waiting[t]; p != nil {
+			delete(s.waiting, t)
+			p.settle(verdict{err: err})
+		}
+	}
+}
+
+// follow applies the stream until ctx ends.
+func (s *shard) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.stream.Follow(ctx, s.applied.Load()+1, func(sequence uint64, payload []byte) error { return s.apply(ctx, sequence, payload) })
+		if ctx.Err() != nil {
+			return
+		}
+		if hole := (*HoleError)(nil); errors.As(err, &hole) {
+			s.log.Warn("journal messages are gone: replicas are copied", zap.Uint64("next", hole.Next), zap.Uint64("first", hole.First))
+			if err = s.skip(hole.First - 1); err == nil {
+				continue
+			}
+		}
+		s.log.Error("follow journal shard, tried again", zap.Error(err))
+		_ = s.j.clock.Sleep(ctx, s.j.opts.FollowRetry)
+	}
+}
+
+// apply carries out one message.
+func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) error {
+	m, err := journal.Parse(payload)
+	if err != nil {
+		return fmt.Errorf("journal message %d: %w", sequence, err)
+	}
+	var own []*proposal
+	if m.Author == s.j.author {
+		if len(m.Entries) == 0 {
+			s.beatAt.Store(s.j.clock.Now().UnixNano())
+		}
+		own = s.returned(m)
+	}
+	for i, e := range m.Entries {
+		r, err := s.find(ctx, e.Key)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var done Applied
+		if err == nil && r != nil {
+			done, err = r.order.(*streamed).apply(journal.At(sequence, i), e.Op, own != nil && own[i] != nil)
+		} else if err == nil {
+			err = fmt.Errorf("%s is not on this node: %w", e.Key, messages.ErrNotLeader)
+		}
+		if own != nil && own[i] != nil {
+			own[i].settle(verdict{applied: done, err: err})
+		}
+	}
+	s.advance(sequence)
+	if own != nil {
+		s.pumpNow()
+	}
+	return nil
+}
+
+// returned matches a message of ours with its proposals; nil if it isn't awaited.
+func (s *shard) returned(m journal.Message) []*proposal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tickets, ok := s.proposer.Applied(m)
+	if !ok {
+		return nil
+	}
+	own := make([]*proposal, len(tickets))
+	for i, t := range tickets {
+		own[i] = s.waiting[t]
+		delete(s.waiting, t)
+	}
+	return own
+}
+
+// advance says that everything up to sequence is applied.
+func (s *shard) advance(sequence uint64) {
+	s.applied.Store(sequence)
+	if ch := s.moved.Swap(nil); ch != nil {
+		close(*ch)
+	}
+}
+
+// waitApplied waits until everything up to sequence is applied here.
+func (s *shard) waitApplied(ctx context.Context, sequence uint64) error {
+	for s.applied.Load() < sequence {
+		ch := s.moved.Load()
+		if ch == nil {
+			fresh := make(chan struct{})
+			if !s.moved.CompareAndSwap(nil, &fresh) {
+				continue
+			}
+			ch = &fresh
+		}
+		if s.applied.Load() >= sequence {
+			return nil
+		}
+		select {
+		case <-*ch:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for journal shard %d at %d: %w", s.id, sequence, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// skip goes on behind sequence: what was in between is gone, and every replica of
+// the shard on this node has to copy. That is durable before anything goes on.
+func (s *shard) skip(sequence uint64) error {
+	s.covered.Store(math.MaxInt64)
+	var cps []Checkpoint
+	var behind []*streamed
+	s.j.replicas(s.id, func(r *Replica) {
+		o := r.order.(*streamed)
+		cps = append(cps, o.missed(journal.At(sequence+1, 0)-1))
+		behind = append(behind, o)
+	})
+	if err := s.j.checkpoints.Put(true, append(cps, shardCheckpoint(s.id, sequence))...); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.failLocked(s.proposer.Passed(sequence), errUnknownOutcome)
+	s.mu.Unlock()
+	s.dirtyMu.Lock()
+	s.stable = sequence
+	s.dirtyMu.Unlock()
+	s.advance(sequence)
+	for _, o := range behind {
+		s.fellBehind(o)
+	}
+	s.j.recover(s)
+	return nil
+}
+
+// changed notes that a replica has something to checkpoint.
+func (s *shard) changed(o *streamed) {
+	s.dirtyMu.Lock()
+	s.dirty[o] = struct{}{}
+	s.dirtyMu.Unlock()
+}
+
+func (s *shard) fellBehind(o *streamed) { s.j.repair(o) }

@@ -1,0 +1,402 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"kagami/cluster/journal"
+	"kagami/messages"
+)
+
+// behindBytesMax bounds the operations that a replica which is behind keeps in
+// memory; beyond it they are dropped and read from another replica.
+const behindBytesMax = 4 << 20
+
+// errPassed: the replica has that operation already. errBehind: it can't apply it
+// now and keeps it for later.
+var (
+	errPassed = errors.New("operation is already applied")
+	errBehind = fmt.Errorf("this replica is behind the journal: %w", messages.ErrNotLeader)
+)
+
+// streamed is the journal of one partition when the order is a stream's. The
+// shard's follower applies what comes back, on a leader as on any other replica;
+// Propose waits for that.
+//
+//	following ── an operation can't be carried out (disk), or some were missed ──▶ behind
+//	    ▲                                                                            │
+//	    └── the kept operations were carried out, or a copy of another replica ──────┘
+type streamed struct {
+	shard   *shard
+	applied func() // the replica publishes and wakes; called without the lock
+
+	mu  sync.Mutex // guards what follows and is held while the log is changed
+	d   direct
+	own *proposal // the one operation on its way
+
+	// baseline: the state is that of a cluster of one and not in the stream yet.
+	baseline bool
+
+	behind  bool
+	cause   error // why it is behind; nil: operations were missed
+	kept    []keptOperation
+	keptLen int   // bytes in kept
+	keptAt  int64 // every operation above that position is in kept
+	whole   bool  // nothing is missing between the state and kept
+	dirty   bool  // changed since the last checkpoint round
+	newborn bool  // opened without a checkpoint, at the creation of its topic
+	ended   bool
+}
+
+type keptOperation struct {
+	position int64
+	op       journal.Operation
+}
+
+// openStreamed starts from the checkpoint: the log is cut back to it, for the
+// stream is applied again from there. Without a checkpoint the replica is new if
+// newborn says so, and else one that has to copy.
+func openStreamed(o ReplicaOptions) (*streamed, error) {
+	s := &streamed{shard: o.shard}
+	s.d = direct{log: o.Log, checkpoints: o.Checkpoints, key: o.Key, scope: pointScope(o.Partition), replicated: true,
+		state: journal.NewState(), durable: journal.NewState()}
+	cp, known := o.Checkpoints.peek(o.Key)
+	if known && !cp.Replicated {
+		// A cluster of one grows: this state goes into the stream as a Baseline.
+		d, err := openDirect(o)
+		if err != nil {
+			return nil, err
+		}
+		s.d.state, s.d.durable, s.d.cuts, s.baseline = d.state, d.durable, d.cuts, true
+		s.d.state.Sequence, s.d.state.Generation, s.d.state.CutAt = 0, 0, 0
+		return s, nil
+	}
+	o.Checkpoints.Take(o.Key)
+	switch {
+	case !known:
+		if !o.newborn {
+			s.behind = true
+			return s, nil
+		}
+		s.newborn = true
+		if o.Log.End() > 0 {
+			if _, err := o.Log.RestartAt(0); err != nil {
+				return nil, fmt.Errorf("empty a log that nothing is known of: %w", err)
+			}
+		}
+		return s, nil
+	}
+	s.d.state, s.d.durable, s.d.cuts = cp.State, cp.State, cp.Cuts
+	s.behind = cp.Behind || o.late
+	return s, s.restore(cp, o.Logger)
+}
+
+// restore brings the log to where the checkpoint is.
+func (s *streamed) restore(cp Checkpoint, zl *zap.Logger) error {
+	log, key := s.d.log, s.d.key
+	if cp.Pending != 0 {
+		if _, err := s.d.cut(journal.Operation{Kind: cp.Pending, Offset: cp.PendingOffset}); err != nil {
+			return fmt.Errorf("repeat %s of %s at %d: %w", cp.Pending, key, cp.PendingOffset, err)
+		}
+		if err := s.d.persist(true); err != nil {
+			return err
+		}
+	}
+	if s.behind {
+		return nil
+	}
+	if log.End() > cp.State.LogEnd {
+		if _, err := log.Truncate(cp.State.LogEnd); err != nil {
+			return fmt.Errorf("cut %s back to its checkpoint: %w", key, err)
+		}
+	}
+	if log.End() != cp.State.LogEnd {
+		zl.Warn("log ends elsewhere than its checkpoint: it is copied from another replica", zap.Stringer("key", key),
+			zap.Int64("log_end", log.End()), zap.Int64("checkpoint_end", cp.State.LogEnd))
+		s.behind = true
+		return nil
+	}
+	if log.LogStart() < cp.State.LogStart {
+		if err := log.RaiseLogStart(cp.State.LogStart); err != nil {
+			return fmt.Errorf("raise log start of %s to %d: %w", key, cp.State.LogStart, err)
+		}
+	}
+	return nil
+}
+
+// Propose is [orderer.Propose]. After an error that isn't a refusal nobody knows
+// whether op will be applied: the next one is proposed on what is then there.
+func (s *streamed) Propose(ctx context.Context, op journal.Operation) (Applied, error) {
+	s.mu.Lock()
+	baseline, state := s.baseline, s.d.state
+	s.mu.Unlock()
+	if baseline {
+		grown := journal.Operation{
+			Kind: journal.OpBaseline, Mode: state.Mode, Epoch: state.Epoch, Node: state.Node, Offset: state.LogStart, End: state.LogEnd,
+		}
+		done, err := s.propose(ctx, grown)
+		if err != nil {
+			return done, fmt.Errorf("put a grown partition into the journal: %w", err)
+		}
+		if op.Kind != journal.OpClaim {
+			op.Generation = done.State.Generation
+		}
+	}
+	return s.propose(ctx, op)
+}
+
+func (s *streamed) propose(ctx context.Context, op journal.Operation) (Applied, error) {
+	if err := ctx.Err(); err != nil {
+		return Applied{State: s.State()}, context.Cause(ctx)
+	}
+	p := &proposal{of: s, done: make(chan verdict, 1)}
+	s.mu.Lock()
+	if err := s.usableLocked(); err != nil {
+		s.mu.Unlock()
+		return Applied{}, err
+	}
+	s.own = p
+	s.mu.Unlock()
+	done, err := s.shard.propose(ctx, p, journal.Entry{Key: s.d.key, Op: op})
+	s.mu.Lock()
+	s.own = nil
+	s.mu.Unlock()
+	return done, err
+}
+
+func (s *streamed) usableLocked() error {
+	switch {
+	case s.ended:
+		return fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader)
+	case s.behind && s.cause != nil:
+		return s.cause
+	case s.behind:
+		return errBehind
+	default:
+		return nil
+	}
+}
+
+// abort ends the wait for an operation on its way, which may still be applied.
+func (s *streamed) abort(cause error) {
+	s.mu.Lock()
+	own := s.own
+	s.mu.Unlock()
+	if own != nil {
+		own.settle(verdict{err: cause})
+	}
+}
+
+// apply carries out an operation that the stream brought. An error is the
+// refusal, errPassed, errBehind or what the disk said.
+func (s *streamed) apply(position int64, op journal.Operation, mine bool) (Applied, error) {
+	s.mu.Lock()
+	done, err := s.applyLocked(position, op)
+	var lost *proposal
+	if !mine && s.own != nil && done.State.Generation == position && !s.ended {
+		lost = s.own // its generation ended: wherever it lands, it is refused
+	}
+	s.mu.Unlock()
+	if lost != nil {
+		lost.settle(verdict{err: fmt.Errorf("the partition's generation ended: %w", messages.ErrNotLeader)})
+	}
+	if !errors.Is(err, errPassed) && !errors.Is(err, errBehind) {
+		s.applied()
+	}
+	return done, err
+}
+
+func (s *streamed) applyLocked(position int64, op journal.Operation) (Applied, error) {
+	switch {
+	case s.ended:
+		return Applied{}, fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader)
+	case position <= s.d.state.Sequence:
+		return Applied{State: s.d.state}, errPassed
+	case s.behind:
+		s.keepLocked(position, op)
+		return Applied{}, errBehind
+	}
+	done, err := s.carryOutLocked(position, op)
+	if err != nil && s.behind {
+		s.kept, s.keptLen, s.keptAt, s.whole = nil, 0, position-1, true
+		s.keepLocked(position, op)
+		s.markLocked()
+		s.shard.fellBehind(s)
+	}
+	return done, err
+}
+
+// carryOutLocked decides and applies; if the disk doesn't let it, the replica is
+// behind from here on.
+func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied, error) {
+	if s.d.failed != nil {
+		if s.d.again() != nil {
+			s.behind, s.cause = true, s.d.failed
+			return Applied{State: s.d.state}, s.d.failed
+		}
+		if s.markLocked(); position <= s.d.state.Sequence {
+			return Applied{State: s.d.state}, nil // it was this cut
+		}
+	}
+	done, decided, err := s.d.apply(position, op)
+	if !decided {
+		s.behind, s.cause = true, err
+		return done, err
+	}
+	if op.Kind == journal.OpBaseline && err == nil {
+		s.baseline = false
+	}
+	s.markLocked()
+	return done, err
+}
+
+func (s *streamed) markLocked() {
+	if !s.dirty {
+		s.dirty = true
+		s.shard.changed(s)
+	}
+}
+
+// keepLocked keeps an operation for later, or drops them all and remembers that
+// some are missing.
+func (s *streamed) keepLocked(position int64, op journal.Operation) {
+	if s.keptLen += len(op.Batches) + 128; s.keptLen > behindBytesMax {
+		s.kept, s.keptLen, s.keptAt, s.whole = nil, 0, position, false
+		return
+	}
+	op.Batches = slices.Clone(op.Batches)
+	s.kept = append(s.kept, keptOperation{position: position, op: op})
+}
+
+// catchUp carries out what was kept. It reports whether the replica follows again;
+// an error is the disk's.
+func (s *streamed) catchUp() (bool, error) {
+	s.mu.Lock()
+	if s.behind && s.whole {
+		s.replayLocked()
+	}
+	following, cause := !s.behind, s.cause
+	s.mu.Unlock()
+	if following {
+		s.applied()
+		return true, nil
+	}
+	return false, cause
+}
+
+// replayLocked carries out the kept operations above the state.
+func (s *streamed) replayLocked() {
+	kept := s.kept
+	s.behind = false
+	for i, k := range kept {
+		if k.position <= s.d.state.Sequence {
+			continue
+		}
+		if _, err := s.carryOutLocked(k.position, k.op); err != nil && s.behind {
+			s.kept, s.keptAt = kept[i:], k.position-1
+			return
+		}
+	}
+	s.kept, s.keptLen, s.cause, s.whole = nil, 0, nil, false
+}
+
+// watched begins to keep operations: the follower finds the replica from now on.
+// One that it looked for before may have been missed.
+func (s *streamed) watched() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.behind && !s.whole {
+		s.kept, s.keptLen = nil, 0
+		s.keptAt = max(s.keptAt, journal.At(s.shard.applied.Load()+2, 0)-1)
+		s.markLocked()
+	}
+}
+
+// missed makes the replica one that has to copy: operations above position were
+// missed. The checkpoint that says so has to be durable before the node forgets it.
+func (s *streamed) missed(position int64) Checkpoint {
+	s.mu.Lock()
+	s.behind, s.cause, s.whole = true, nil, false
+	s.kept, s.keptLen, s.keptAt = nil, 0, position
+	cp := s.checkpointLocked()
+	s.mu.Unlock()
+	s.applied()
+	return cp
+}
+
+func (s *streamed) checkpointLocked() Checkpoint {
+	cp := s.d.checkpoint(s.d.state)
+	cp.Behind = s.behind
+	return cp
+}
+
+// stabilise makes everything applied so far durable, but for the checkpoint that
+// it returns. ok is false if there is nothing to write.
+func (s *streamed) stabilise() (cp Checkpoint, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dirty || s.ended {
+		s.dirty = false
+		return Checkpoint{}, false, nil
+	}
+	if s.baseline {
+		s.dirty = false
+		return Checkpoint{}, false, nil
+	}
+	if s.d.log.RecoveryPoint() < s.d.log.End() {
+		if err := s.d.log.Flush(); err != nil {
+			return Checkpoint{}, false, err
+		}
+	}
+	s.dirty = false
+	return s.checkpointLocked(), true, nil
+}
+
+// State is [orderer.State].
+func (s *streamed) State() journal.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.state
+}
+
+// inOrder is [orderer.inOrder]: the replica isn't behind and its shard's order reaches this node.
+func (s *streamed) inOrder() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.behind && !s.ended && !s.shard.isolated.Load()
+}
+
+func (s *streamed) settle() {}
+
+func (s *streamed) closing() (Checkpoint, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.d.failed != nil || s.baseline || !s.dirty {
+		return Checkpoint{}, false
+	}
+	return s.checkpointLocked(), true
+}
+
+func (s *streamed) cutCount() CutCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.cutCount()
+}
+
+func (s *streamed) countCutsFrom(stored CutCount) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.d.countCutsFrom(stored)
+}
+
+func (s *streamed) forgetCuts(mirror uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.forgetCuts(mirror)
+}
