@@ -139,6 +139,9 @@ func (r row) fill(s *pb.PartitionState, err error) {
 	if f := s.GetFetcher(); f != nil {
 		r["fetcher"] = f
 	}
+	if ms := s.GetNextRetryMillis(); ms > 0 {
+		r["nextRetry"] = time.UnixMilli(ms).UTC().Format(time.RFC3339Nano)
+	}
 }
 
 func (q queries) mirrors(ctx context.Context, args url.Values) (any, error) {
