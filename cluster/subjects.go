@@ -13,6 +13,7 @@ import (
 //	kagami.<cluster>.mirror.<shard>.write   WriteMirrorStates
 //	kagami.<cluster>.controller.bump        BumpLeaderEpochs
 //	kagami.<cluster>.node.<id>.actor        actor RPC
+//	kagami.<cluster>.beat                   heartbeats
 type Subjects struct{ prefix string }
 
 // NewSubjects is for the cluster of that id, which may have any characters.
@@ -37,6 +38,14 @@ func (s Subjects) ControllerBump() string { return s.prefix + "controller.bump" 
 func (s Subjects) NodeActor(node messages.NodeID) string {
 	return fmt.Sprintf("%snode.%d.actor", s.prefix, node)
 }
+
+// NodeCopy is where a node answers those who copy its logs.
+func (s Subjects) NodeCopy(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.copy", s.prefix, node)
+}
+
+// Beat is where nodes tell that they are alive.
+func (s Subjects) Beat() string { return s.prefix + "beat" }
 
 // subjectToken makes any text one token of a NATS subject, where '.', '*', '>'
 // and white space have a meaning: those, '%' itself and everything else that
