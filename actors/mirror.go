@@ -197,6 +197,7 @@ type mirror struct {
 	lookingUp    bool
 	epochsWait   []*actor.PID
 	epochsNext   []*actor.PID
+	oneWay       bool // the source has no mirror API, and that was said
 
 	fetchers  map[fetcherKey]*fetcherChild // that take partitions
 	children  map[int64]*fetcherChild      // by id, those that are ending included
@@ -253,6 +254,8 @@ func (m *mirror) Receive(c actor.Context) {
 	case mirrorSuspect:
 		m.suspect(msg)
 		m.refresh(c, "topic may be at fault")
+	case mirrorLend:
+		c.Respond(sourceLent{source: m.source, err: m.fault})
 	case mirrorAsk:
 		c.Respond(m.status())
 	}

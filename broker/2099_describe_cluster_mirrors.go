@@ -83,6 +83,10 @@ func partitionDetail(p MirrorPartition) wire.DescribeClusterMirrorsResponseParti
 	d.SourceOffset, d.DestinationOffset, d.Lag = p.SourceOffset, p.DestinationOffset, p.Lag
 	d.State, d.LastMirrorEpoch = p.State.State.String(), p.State.LME
 	d.LeaderEpoch, d.OpenTransactions = p.LeaderEpoch, p.OpenTransactions
+	d.LogEnd, d.SeenSourceOffset, d.SeenSourceAgeMs = p.LogEnd, p.SeenSourceOffset, -1
+	if p.SeenSourceAge >= 0 {
+		d.SeenSourceAgeMs = p.SeenSourceAge.Milliseconds()
+	}
 	d.ErrorText, d.RetryAttempt = p.State.Error, p.State.RetryAttempt
 	d.CutRecords, d.CutBytes, d.CutFrom, d.CutTo = p.State.CutRecords, p.State.CutBytes, p.State.CutFrom, p.State.CutTo
 	d.GapFrom, d.GapTo, d.GapAtMs = p.State.GapFrom, p.State.GapTo, p.State.GapAtMillis

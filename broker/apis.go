@@ -60,6 +60,8 @@ func apis() []api {
 		mirrorAPI(wire.KeyDeleteClusterMirror, (*Server).handleDeleteClusterMirror),
 		mirrorAPI(wire.KeyBumpLeaderEpochs, (*Server).handleBumpLeaderEpochs),
 		mirrorAPI(wire.KeyRecoverMirrorTopics, (*Server).handleRecoverMirrorTopics),
+		mirrorAPI(wire.KeyReadMetadataLog, (*Server).handleReadMetadataLog),
+		mirrorAPI(wire.KeyPlanMirrorStart, (*Server).handlePlanMirrorStart),
 	}
 }
 

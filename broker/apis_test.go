@@ -136,6 +136,8 @@ func mirrorSample(key int16) kmsg.Request {
 		req.MirrorName, req.Topics = "m", []wire.RecoverMirrorTopicsRequestTopicData{{TopicName: "copy"}}
 	case *wire.DeleteClusterMirrorRequest:
 		req.MirrorName = "m2"
+	case *wire.PlanMirrorStartRequest:
+		req.MirrorName, req.IncludePatterns = "m", []string{".*"}
 	case *wire.ReadMirrorStatesRequest:
 		req.MirrorName = "m"
 		req.Topics = []wire.ReadMirrorStatesRequestTopicStates{{Name: "copy", Partitions: []wire.ReadMirrorStatesRequestPartitionRef{{PartitionIndex: 0}}}}

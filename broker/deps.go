@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"kagami/messages"
 	"kagami/persistence"
@@ -18,6 +19,8 @@ type Deps struct {
 	Images     Images
 	Controller Controller
 	Mirrors    Mirrors
+	Planner    Planner
+	History    History
 	Bus        Bus
 	Authorizer Authorizer
 }
@@ -81,6 +84,18 @@ type Mirrors interface {
 	Recover(ctx context.Context, who messages.Requester, mirror string, topics []string) []messages.Item
 }
 
+// Planner says what a start would do, and does nothing.
+type Planner interface {
+	// PlanStart plans for the topics that a start with these patterns would name.
+	// Partitions that another node leads are left out. An error is for all.
+	PlanStart(ctx context.Context, mirror string, topics messages.TopicPatterns) ([]messages.PlannedStart, error)
+}
+
+// History reads the metadata log. *metadata.Store is one.
+type History interface {
+	ReadPage(req metadata.PageRequest) (metadata.Page, error)
+}
+
 // MirrorPartition is one row of DescribeClusterMirrors.
 type MirrorPartition struct {
 	Topic     string
@@ -91,7 +106,12 @@ type MirrorPartition struct {
 	Lag               int64
 	LeaderEpoch       int32 // -1 if unknown
 	OpenTransactions  int32 // -1 if unknown
-	State             messages.PartitionState
+	LogEnd            int64 // in every state; -1 if unknown
+	// SeenSourceOffset is the source's high watermark when it last answered, in every
+	// state, SeenSourceAge how long ago that was; -1 if it never did since the start.
+	SeenSourceOffset int64
+	SeenSourceAge    time.Duration
+	State            messages.PartitionState
 }
 
 // Bus carries the KIP's internal requests as the KIP's own bytes: a request

@@ -10,6 +10,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/wire"
 	"kagami/persistence"
+	"kagami/persistence/metadata"
 )
 
 // errCode is an error that already is a Kafka code, for refusals that only the
@@ -78,6 +79,7 @@ var codes = []struct {
 	{messages.ErrTopicNotAuthorized, kerr.TopicAuthorizationFailed.Code},
 	{messages.ErrClusterNotAuthorized, kerr.ClusterAuthorizationFailed.Code},
 	{persistence.ErrOffsetOutOfRange, kerr.OffsetOutOfRange.Code},
+	{metadata.ErrSnapshotGone, kerr.SnapshotNotFound.Code},
 	{persistence.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber.Code},
 	{persistence.ErrInvalidProducerEpoch, kerr.InvalidProducerEpoch.Code},
 	{persistence.ErrUnknownProducer, kerr.UnknownProducerID.Code},

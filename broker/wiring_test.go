@@ -9,4 +9,5 @@ import (
 var (
 	_ Partition = (*cluster.Replica)(nil)
 	_ Images    = (*metadata.Store)(nil)
+	_ History   = (*metadata.Store)(nil)
 )

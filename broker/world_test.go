@@ -43,6 +43,11 @@ type world struct {
 	deleteErr  error
 	recoverErr map[string]error
 	busErr     error
+	planned    []messages.PlannedStart
+	planErr    error
+	page       metadata.Page
+	pageErr    error
+	pageAsked  metadata.PageRequest
 	deny       func(who messages.Requester, op Operation, on Resource) bool
 }
 
@@ -71,7 +76,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
-	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Bus: w, Authorizer: w}, clock.Wall{}, log)
+	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Authorizer: w}, clock.Wall{}, log)
 	require.NoError(tb, err)
 	w.srv = srv
 	require.NoError(tb, srv.Listen(tb.Context()))
@@ -365,6 +370,17 @@ func (w *world) Describe(_ context.Context, mirror string) ([]MirrorPartition, e
 		}
 	}
 	return out, nil
+}
+
+func (w *world) PlanStart(context.Context, string, messages.TopicPatterns) ([]messages.PlannedStart, error) {
+	return w.planned, w.planErr
+}
+
+func (w *world) ReadPage(req metadata.PageRequest) (metadata.Page, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pageAsked = req
+	return w.page, w.pageErr
 }
 
 func (w *world) State(tp messages.TopicPartition) messages.State {

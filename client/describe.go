@@ -69,6 +69,13 @@ type DescribedPartition struct {
 	GapFrom, GapTo   int64     // offsets never copied, -1 if none
 	GapAt            time.Time // when the gap was met; zero if there is none
 	OpenTransactions int32     // -1 if unknown
+
+	LogEnd int64 // log end here in every state, -1 if unknown
+	// SeenSourceOffset is the source's high watermark when it last answered, in every
+	// state, SeenSourceAge how long ago that was; -1 if it never did since the leader
+	// started.
+	SeenSourceOffset int64
+	SeenSourceAge    time.Duration
 }
 
 // DescribeClusterMirrors asks every node for the partitions it leads and merges
@@ -192,6 +199,10 @@ func described(node int32, topic string, p *wire.DescribeClusterMirrorsResponseP
 		RetryAttempt: p.RetryAttempt, ErrorText: p.ErrorText,
 		CutRecords: p.CutRecords, CutBytes: p.CutBytes, CutFrom: p.CutFrom, CutTo: p.CutTo,
 		GapFrom: p.GapFrom, GapTo: p.GapTo, OpenTransactions: p.OpenTransactions,
+		LogEnd: p.LogEnd, SeenSourceOffset: p.SeenSourceOffset, SeenSourceAge: -1,
+	}
+	if p.SeenSourceAgeMs >= 0 {
+		out.SeenSourceAge = time.Duration(p.SeenSourceAgeMs) * time.Millisecond
 	}
 	if p.GapAtMs > 0 {
 		out.GapAt = time.UnixMilli(p.GapAtMs).UTC()
@@ -242,6 +253,7 @@ func (m *DescribedMirror) addIfMissing(topic string, partition, leader int32) {
 		Topic: topic, Partition: partition, Node: leader, State: StateNotAnswered,
 		SourceOffset: -1, DestinationOffset: -1, Lag: -1, LastMirrorEpoch: -1, LeaderEpoch: -1,
 		CutFrom: -1, CutTo: -1, GapFrom: -1, GapTo: -1, OpenTransactions: -1,
+		LogEnd: -1, SeenSourceOffset: -1, SeenSourceAge: -1,
 	})
 }
 

@@ -18,6 +18,8 @@ type Lag struct {
 	behindSince atomic.Int64 // ms since when the copy isn't complete, 0 = complete or unknown
 	timestamp   atomic.Int64 // largest record timestamp appended, ms
 	bytes       atomic.Int64 // appended since NewLag
+	seen        atomic.Int64 // source high watermark that was told last, kept without a fetcher; -1 = never
+	seenAt      atomic.Int64 // ms when it was, or was confirmed
 	lastErr     atomic.Pointer[LagError]
 }
 
@@ -36,12 +38,15 @@ type LagSnapshot struct {
 	BehindSince         time.Time // zero = caught up, or unknown
 	MaxTimestamp        int64     // largest timestamp appended, ms
 	Bytes               int64     // appended in this process
+	Seen                int64     // source high watermark that was told last, also without a fetcher
+	SeenAt              time.Time // when it was told or confirmed, zero = never
 	LastError           *LagError // nil after a good answer
 }
 
 // NewLag returns a Lag that knows nothing.
 func NewLag() *Lag {
 	l := &Lag{}
+	l.seen.Store(messages.NoOffset)
 	l.reset()
 	return l
 }
@@ -50,7 +55,10 @@ func NewLag() *Lag {
 func (l *Lag) Snapshot() LagSnapshot {
 	s := LagSnapshot{
 		SourceHighWatermark: l.sourceHW.Load(), SourceLogStart: l.sourceStart.Load(), Lag: -1,
-		MaxTimestamp: l.timestamp.Load(), Bytes: l.bytes.Load(), LastError: l.lastErr.Load(),
+		MaxTimestamp: l.timestamp.Load(), Bytes: l.bytes.Load(), Seen: l.seen.Load(), LastError: l.lastErr.Load(),
+	}
+	if ms := l.seenAt.Load(); ms > 0 {
+		s.SeenAt = time.UnixMilli(ms)
 	}
 	if s.SourceHighWatermark >= 0 {
 		s.Lag = max(0, s.SourceHighWatermark-l.end.Load())
@@ -75,10 +83,19 @@ func (l *Lag) reset() {
 	l.timestamp.Store(-1)
 }
 
+// confirm: the source answered, and has nothing new to tell of the partition.
+func (l *Lag) confirm(now time.Time) {
+	if l.sourceHW.Load() >= 0 && l.lastErr.Load() == nil {
+		l.seenAt.Store(now.UnixMilli())
+	}
+}
+
 func (l *Lag) good(now time.Time, sourceHW, sourceStart, end int64) {
 	l.end.Store(end)
 	l.sourceHW.Store(sourceHW)
 	l.sourceStart.Store(sourceStart)
+	l.seen.Store(sourceHW)
+	l.seenAt.Store(now.UnixMilli())
 	l.answered.Store(now.UnixMilli())
 	l.lastErr.Store(nil)
 	if sourceHW <= end {

@@ -228,6 +228,7 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 		brokers[b.NodeID] = b
 	}
 	var total int64
+	told := make(map[messages.TopicPartition]struct{}, len(resp.Topics))
 	for _, t := range resp.Topics {
 		name := t.Topic
 		if resp.Version > fetchVersionByName {
@@ -236,8 +237,14 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 		for i := range t.Partitions {
 			tp := messages.TopicPartition{Topic: name, Partition: t.Partitions[i].Partition}
 			if m, ok := r.members[tp]; ok {
+				told[tp] = struct{}{}
 				total += w.deliver(ctx, m, &t.Partitions[i], brokers, resp.Version)
 			}
+		}
+	}
+	for tp, m := range r.members { // a session leaves out what hasn't changed
+		if _, ok := told[tp]; !ok && resp.ThrottleMillis == 0 {
+			m.p.lag.confirm(now)
 		}
 	}
 	w.lastBytes = total

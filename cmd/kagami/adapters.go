@@ -8,6 +8,7 @@ import (
 	"kagami/actors"
 	"kagami/broker"
 	"kagami/cluster"
+	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/persistence/metadata"
 )
@@ -42,6 +43,7 @@ type mirrors struct {
 	*actors.Node
 	replicas *cluster.Replicas
 	states   actors.StateClient
+	clock    clock.Clock
 }
 
 func (m mirrors) ReadMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error) {
@@ -63,10 +65,16 @@ func (m mirrors) Describe(_ context.Context, mirror string) ([]broker.MirrorPart
 			Topic: h.TopicPartition.Topic, Partition: h.TopicPartition.Partition,
 			SourceOffset: messages.NoOffset, DestinationOffset: messages.NoOffset, Lag: -1,
 			LeaderEpoch: messages.NoEpoch, OpenTransactions: -1, State: h.Status().PartitionState,
+			LogEnd: messages.NoOffset, SeenSourceOffset: messages.NoOffset, SeenSourceAge: -1,
+		}
+		if l := h.Lag(); l != nil {
+			if s := l.Snapshot(); !s.SeenAt.IsZero() {
+				row.SeenSourceOffset, row.SeenSourceAge = s.Seen, max(0, m.clock.Now().Sub(s.SeenAt))
+			}
 		}
 		if r, err := m.replicas.Get(h.TopicPartition); err == nil {
 			st := r.State()
-			row.LeaderEpoch, row.OpenTransactions = st.LeaderEpoch, int32(len(r.Log().OpenTransactions()))
+			row.LeaderEpoch, row.OpenTransactions, row.LogEnd = st.LeaderEpoch, int32(len(r.Log().OpenTransactions())), st.End
 			if row.State.State == messages.StateStopped && st.ReadOnly && h.Status().Desired == messages.DesiredStopped {
 				// Stored, not opened yet. Who sees STOPPED writes at once, and the refusal
 				// isn't one that clients try again (C33).
@@ -91,9 +99,10 @@ func (m mirrors) State(tp messages.TopicPartition) messages.State {
 }
 
 func (n *node) brokerDeps() broker.Deps {
-	m := mirrors{Node: n.mirroring, replicas: n.replicas, states: n.mirroring.States()}
+	m := mirrors{Node: n.mirroring, replicas: n.replicas, states: n.mirroring.States(), clock: n.clock}
 	return broker.Deps{
-		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Bus: m,
+		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Planner: m,
+		History: n.store, Bus: m,
 	}
 }
 

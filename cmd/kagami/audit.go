@@ -17,7 +17,7 @@ func runAudit(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	fs := pflag.NewFlagSet("audit", pflag.ContinueOnError)
 	o := audit.Options{Out: stdout, Err: stderr, Clock: clock.Wall{}}
 	fs.StringVar(&o.Mirror, "mirror", "", "mirror to tell of (required)")
-	fs.StringVar(&o.Bootstrap, "bootstrap-server", "localhost:9094", "cluster to read from; it doesn't show who asked for what")
+	fs.StringVar(&o.Bootstrap, "bootstrap-server", "localhost:9094", "cluster to read from")
 	fs.StringVar(&o.CommandConfig, "command-config", "", "property file with settings of the client")
 	fs.StringVar(&o.Data, "data", "", "read the files of this folder (log.dirs of a node, running or not) instead; never writes")
 	fs.StringVar(&o.At, "at", "", "print the state at this moment instead: RFC 3339, or ms since 1970")

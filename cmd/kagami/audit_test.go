@@ -128,6 +128,26 @@ func requireAuditEqual(t *testing.T, p *pair, adm *client.Client, wantStates ...
 	})
 }
 
+// requireSameOutput compares what audit prints from files and over the protocol:
+// the history as text and JSON, and the state now.
+func requireSameOutput(t *testing.T, p *pair) {
+	t.Helper()
+	for _, more := range [][]string{nil, {"--json"}, {"--at", fmt.Sprint(time.Now().UnixMilli())}} {
+		await(t, fmt.Sprintf("the same output %v", more), func() error { // the node goes on between the two
+			args := append([]string{"audit", "--mirror", "m"}, more...)
+			code1, files, notes1 := p.kagami(append(args, "--data", p.dst.settings.dataDir)...)
+			code2, protocol, notes2 := p.kagami(append(args, "--bootstrap-server", p.dst.kafka())...)
+			if code1 != exitOK || code2 != exitOK {
+				return fmt.Errorf("exit codes %d and %d: %s%s", code1, code2, notes1, notes2)
+			}
+			if d := cmp.Diff(strings.Split(files, "\n"), strings.Split(protocol, "\n")); d != "" || notes1 != notes2 {
+				return fmt.Errorf("notes %q and %q, files against protocol: %s", notes1, notes2, d)
+			}
+			return nil
+		})
+	}
+}
+
 func differ(what string, a []auditRow, with string, b []auditRow) error {
 	if d := cmp.Diff(a, b); d != "" {
 		return fmt.Errorf("%s against %s: %s", what, with, d)
@@ -162,6 +182,7 @@ func TestAuditIsTheLiveState(t *testing.T) {
 	}
 	ask(t, stop, "t")
 	requireAuditEqual(t, p, adm, "FAILED", "STOPPED", "STOPPED")
+	requireSameOutput(t, p)
 
 	dir := p.dst.settings.dataDir
 	stopTestNode(t, p.dst)
@@ -170,7 +191,7 @@ func TestAuditIsTheLiveState(t *testing.T) {
 	require.Empty(t, errs, "the whole history is there")
 	for _, want := range []string{
 		"mirror m                  created                           bootstrap.servers=127.0.0.1:",
-		"start requested", "pause requested", "resume requested", "stop requested", "topic created, partitions: 2",
+		"start requested", "pause requested", "resume requested", "stop requested", "topic created, id ", "partitions: 2",
 		"UNKNOWN -> LOG_TRUNCATION", "LOG_TRUNCATION -> MIRRORING", "MIRRORING -> PAUSING", "PAUSING -> PAUSED", "PAUSED -> MIRRORING",
 		"MIRRORING -> FAILED", "attempt=1", "FAILED -> STOPPING", "last mirror epoch", "STOPPING -> STOPPED",
 		`cause="desired stopped (row 11 FAILED)"`, "for=User:ANONYMOUS",

@@ -15,6 +15,11 @@ const (
 	KeyDeleteClusterMirror    int16 = 2104
 	KeyBumpLeaderEpochs       int16 = 2105
 	KeyRecoverMirrorTopics    int16 = 2106
+
+	// Requests of our own tools, private to this project: the KIP has none for
+	// what they ask. Their numbers keep clear of the KIP's.
+	KeyReadMetadataLog int16 = 2190
+	KeyPlanMirrorStart int16 = 2191
 )
 
 // Keys lists the API keys in rising order. Every one has version 0 only.
@@ -23,6 +28,7 @@ func Keys() []int16 {
 		KeyCreateClusterMirror, KeyStartMirrorTopics, KeyStopMirrorTopics, KeyListClusterMirrors,
 		KeyDescribeClusterMirrors, KeyReadMirrorStates, KeyWriteMirrorStates, KeyPauseMirrorTopics,
 		KeyResumeMirrorTopics, KeyDeleteClusterMirror, KeyBumpLeaderEpochs, KeyRecoverMirrorTopics,
+		KeyReadMetadataLog, KeyPlanMirrorStart,
 	}
 }
 
@@ -53,6 +59,10 @@ func KeyName(key int16) string {
 		return "BumpLeaderEpochs"
 	case KeyRecoverMirrorTopics:
 		return "RecoverMirrorTopics"
+	case KeyReadMetadataLog:
+		return "ReadMetadataLog"
+	case KeyPlanMirrorStart:
+		return "PlanMirrorStart"
 	default:
 		return ""
 	}

@@ -375,7 +375,7 @@ func (m maxVersions) SetMaxKeyVersion(k, v int16) { m[k] = v }
 func TestKeys(t *testing.T) {
 	table := maxVersions{}
 	RaiseMaxVersions(table)
-	require.Len(t, table, 12)
+	require.Len(t, table, 14)
 	for _, key := range Keys() {
 		req, resp := RequestForKey(key), ResponseForKey(key)
 		require.NotEmpty(t, KeyName(key))

@@ -279,6 +279,12 @@ type DescribeClusterMirrorsResponsePartitionDetail struct {
 	OpenTransactions int32 `json:"openTransactions"`
 	// Leader epoch of the destination partition, -1 = not known. Tag 2010. Default -1.
 	LeaderEpoch int32 `json:"leaderEpoch"`
+	// Log end offset on the destination in every state, -1 = not known. Tag 2011. Default -1.
+	LogEnd int64 `json:"logEnd"`
+	// High watermark of the source when it last answered, in every state, -1 = never since the leader started. Tag 2012. Default -1.
+	SeenSourceOffset int64 `json:"seenSourceOffset"`
+	// How long ago that was, ms, -1 = never. Tag 2013. Default -1.
+	SeenSourceAgeMs int64 `json:"seenSourceAgeMs"`
 
 	// UnknownTags are tagged fields that this build doesn't know; they are kept.
 	UnknownTags kmsg.Tags `json:"-"`
@@ -303,6 +309,9 @@ func (m *DescribeClusterMirrorsResponsePartitionDetail) Default() {
 	m.GapAtMs = 0
 	m.OpenTransactions = -1
 	m.LeaderEpoch = -1
+	m.LogEnd = -1
+	m.SeenSourceOffset = -1
+	m.SeenSourceAgeMs = -1
 	m.UnknownTags = kmsg.Tags{}
 }
 
@@ -366,6 +375,18 @@ func (m *DescribeClusterMirrorsResponsePartitionDetail) append(dst []byte, _ int
 		t.buf = kbin.AppendInt32(t.buf, m.LeaderEpoch)
 		t.end(2010)
 	}
+	if m.LogEnd != -1 {
+		t.buf = kbin.AppendInt64(t.buf, m.LogEnd)
+		t.end(2011)
+	}
+	if m.SeenSourceOffset != -1 {
+		t.buf = kbin.AppendInt64(t.buf, m.SeenSourceOffset)
+		t.end(2012)
+	}
+	if m.SeenSourceAgeMs != -1 {
+		t.buf = kbin.AppendInt64(t.buf, m.SeenSourceAgeMs)
+		t.end(2013)
+	}
 	dst = t.append(dst, &m.UnknownTags)
 
 	return dst
@@ -414,6 +435,15 @@ func (m *DescribeClusterMirrorsResponsePartitionDetail) read(r *reader, _ int16)
 			it.done(r)
 		case 2010:
 			m.LeaderEpoch = t.int32()
+			it.done(r)
+		case 2011:
+			m.LogEnd = t.int64()
+			it.done(r)
+		case 2012:
+			m.SeenSourceOffset = t.int64()
+			it.done(r)
+		case 2013:
+			m.SeenSourceAgeMs = t.int64()
 			it.done(r)
 		default:
 			it.keep(r, &m.UnknownTags)

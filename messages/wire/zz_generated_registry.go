@@ -33,6 +33,10 @@ func RequestForKey(key int16) kmsg.Request {
 		return NewPtrBumpLeaderEpochsRequest()
 	case 2106:
 		return NewPtrRecoverMirrorTopicsRequest()
+	case 2190:
+		return NewPtrReadMetadataLogRequest()
+	case 2191:
+		return NewPtrPlanMirrorStartRequest()
 	default:
 		return nil
 	}
@@ -65,6 +69,10 @@ func ResponseForKey(key int16) kmsg.Response {
 		return NewPtrBumpLeaderEpochsResponse()
 	case 2106:
 		return NewPtrRecoverMirrorTopicsResponse()
+	case 2190:
+		return NewPtrReadMetadataLogResponse()
+	case 2191:
+		return NewPtrPlanMirrorStartResponse()
 	default:
 		return nil
 	}
@@ -125,6 +133,10 @@ func allMessages() map[string]codec {
 		"BumpLeaderEpochsResponse":       NewPtrBumpLeaderEpochsResponse(),
 		"RecoverMirrorTopicsRequest":     NewPtrRecoverMirrorTopicsRequest(),
 		"RecoverMirrorTopicsResponse":    NewPtrRecoverMirrorTopicsResponse(),
+		"ReadMetadataLogRequest":         NewPtrReadMetadataLogRequest(),
+		"ReadMetadataLogResponse":        NewPtrReadMetadataLogResponse(),
+		"PlanMirrorStartRequest":         NewPtrPlanMirrorStartRequest(),
+		"PlanMirrorStartResponse":        NewPtrPlanMirrorStartResponse(),
 		"MirrorPidReset":                 NewPtrMirrorPidReset(),
 		"ClusterRecord":                  NewPtrClusterRecord(),
 		"ConfigRecord":                   NewPtrConfigRecord(),

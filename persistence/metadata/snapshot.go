@@ -218,6 +218,11 @@ func readSnapshotFile(fsys persistence.FS, path string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	return replaySnapshot(path, b, offset)
+}
+
+// replaySnapshot is the image of a snapshot's bytes; name stands in errors.
+func replaySnapshot(path string, b []byte, offset int64) (*Image, error) {
 	bld := newBuilder(EmptyImage())
 	var last byte // control type of the last control batch
 	for pos := 0; pos < len(b); {

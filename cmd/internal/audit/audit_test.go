@@ -98,6 +98,40 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestManySegments: a segment for each record tells the same.
+func TestManySegments(t *testing.T) {
+	one, many := newTestFolder(t), newTestFolder(t)
+	many.rollAlways = true
+	for _, f := range []*testFolder{one, many} {
+		f.life()
+		f.death()
+	}
+	segs, err := segments(filepath.Join(many.dir, stateFolder))
+	require.NoError(t, err)
+	require.Greater(t, len(segs), 15)
+	for _, o := range []Options{{}, {JSON: true}, {At: timeText(began + 9000)}} {
+		want, _, err := audited(t, one.dir, o)
+		require.NoError(t, err)
+		got, notes, err := audited(t, many.dir, o)
+		require.NoError(t, err)
+		require.Empty(t, notes)
+		require.Equal(t, want, got)
+	}
+}
+
+// TestTopicMadeAgain: two topics of one name are told apart by their ids.
+func TestTopicMadeAgain(t *testing.T) {
+	f := newTestFolder(t)
+	f.life()
+	who := messages.Requester{Principal: "User:dave"}
+	f.change(who, remove(1))
+	f.change(who, append(topicRecords("t", 7, 1), config(messages.ResourceTopic, "t", messages.MirrorNameConfig, "m"))...)
+	out, _, err := audited(t, f.dir, Options{})
+	require.NoError(t, err)
+	require.Contains(t, out, `topic deleted                     detail="id `+messages.TopicID{15: 1}.String())
+	require.Contains(t, out, `detail="topic created, id `+messages.TopicID{15: 7}.String()+`, partitions: 1"`)
+}
+
 // TestCompactedHistory: where superseded records are gone, the history says from
 // when it is complete, and doesn't guess about the time before.
 func TestCompactedHistory(t *testing.T) {
@@ -180,10 +214,30 @@ func TestDamage(t *testing.T) {
 		whole, _, err := audited(t, f.dir, Options{})
 		require.NoError(t, err)
 		f.raw(stateFolder, batch.Single(f.millis, stateKey("m"), []byte("x"))[:70])
+		f.raw(metaFolder, make([]byte, 9))
+		for _, at := range []string{"", fmt.Sprint(f.millis - 1)} {
+			out, notes, err := audited(t, f.dir, Options{At: at})
+			require.NoError(t, err)
+			if at == "" {
+				require.Equal(t, whole, out)
+			}
+			require.Equal(t, 2, strings.Count(notes, "hold no whole batch"), notes)
+			require.Contains(t, notes, "the last 9 bytes of "+filepath.Join(f.dir, metaFolder))
+			require.Contains(t, notes, "the last 70 bytes of "+filepath.Join(f.dir, stateFolder))
+		}
+	})
+	t.Run("bytes of a crash behind a good batch of the last segment", func(t *testing.T) {
+		f := newTestFolder(t)
+		f.life()
+		whole, _, err := audited(t, f.dir, Options{})
+		require.NoError(t, err)
+		bad := batch.Single(f.millis, stateKey("m"), []byte("x"))
+		bad[len(bad)-1]++ // all there, but not what was written
+		f.raw(stateFolder, bad)
 		out, notes, err := audited(t, f.dir, Options{})
 		require.NoError(t, err)
 		require.Equal(t, whole, out)
-		require.Empty(t, notes)
+		require.Contains(t, notes, fmt.Sprintf("the last %d bytes", len(bad)))
 	})
 	t.Run("in the middle", func(t *testing.T) {
 		f := newTestFolder(t)

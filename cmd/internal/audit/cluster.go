@@ -15,6 +15,7 @@ import (
 	"kagami/client"
 	"kagami/cmd/internal/tool"
 	"kagami/messages/batch"
+	"kagami/persistence/metadata"
 )
 
 // answerTimeout is how long a cluster may take to answer at first.
@@ -26,6 +27,67 @@ type running struct {
 	mirror string
 	log    *tool.StateLog // nil: look it up
 	next   int64
+}
+
+// requestLog reads the metadata log of a running cluster.
+type requestLog struct {
+	log  tool.MetadataLog
+	next int64
+}
+
+// openRequests adds the metadata log to a history, unless the caller may not
+// read it: then a note says so.
+func openRequests(ctx context.Context, cl *kgo.Client, h *history) error {
+	r := &requestLog{log: tool.NewMetadataLog(cl)}
+	snapshot, offset, err := r.log.Snapshot(ctx)
+	if errors.Is(err, tool.ErrMetadataRefused) {
+		h.refused = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	base := metadata.EmptyImage()
+	if offset > 0 {
+		if base, err = metadata.ReplaySnapshot(snapshot, offset); err != nil {
+			return fmt.Errorf("read snapshot of the metadata log: %w", err)
+		}
+	}
+	r.next = base.Offset() + 1
+	h.readRequests(base, r.batches)
+	return nil
+}
+
+// batches yields what is there and hasn't been yielded yet. It doesn't wait: the
+// states' log does, which is read beside it.
+func (r *requestLog) batches(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for {
+			page, err := r.log.Read(ctx, r.next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for len(page) > 0 {
+				h, whole, rest, err := batch.Next(page)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				page = rest
+				if h.LastOffset() < r.next {
+					continue
+				}
+				r.next = h.LastOffset() + 1
+				if !yield(whole, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // openCluster connects and looks up the mirror's partition. close is the
@@ -52,7 +114,13 @@ func openCluster(ctx context.Context, bootstrap, commandConfig, mirror string) (
 	switch {
 	case err == nil:
 		h.states.batches = r.batches
-	case !errors.Is(err, kerr.UnknownTopicOrPartition) || slices.Contains(known, mirror):
+	case errors.Is(err, kerr.UnknownTopicOrPartition) && !slices.Contains(known, mirror):
+		err = nil
+	}
+	if err == nil {
+		err = openRequests(ctx, cl, h)
+	}
+	if err != nil {
 		cl.Close()
 		return nil, nil, err
 	}

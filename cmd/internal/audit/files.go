@@ -25,6 +25,7 @@ type folder struct {
 
 	path string // segment that was read last, and how far, so that following it is cheap
 	pos  int64
+	torn string // what can't be read at the end, "" if nothing
 }
 
 // segment is one .log file.
@@ -102,12 +103,14 @@ func (f *folder) segment(s segment, last bool, yield func([]byte, error) bool) (
 	if f.path != s.path || f.pos > info.Size() {
 		f.path, f.pos = s.path, 0
 	}
+	f.torn = ""
 	for f.pos < info.Size() {
 		b, err := tool.ReadBatch(file, f.pos, info.Size())
 		if err == nil {
 			err = batch.CheckCRC(b)
 		}
 		if err != nil && last {
+			f.torn = fmt.Sprintf("the last %d bytes of %s hold no whole batch: it is being written, or a crash left it so", info.Size()-f.pos, s.path)
 			f.path = "" // the next look begins at the front: the file may have been cut meanwhile
 			return false, nil
 		}
@@ -148,8 +151,8 @@ func openFolder(ctx context.Context, data, mirror string) (*history, error) {
 	}
 	meta.next = base.Offset() + 1
 	h := newHistory(mirror)
-	h.requests = newRequests(mirror, base)
-	h.metadata = &feed{batches: meta.batches, take: h.requests.take, freeze: h.requests.freeze, next: meta.next, base: meta.next}
+	h.readRequests(base, meta.batches)
+	h.torn = append(h.torn, meta)
 	if shards > 0 {
 		tp := messages.TopicPartition{Topic: messages.MirrorStateTopic, Partition: messages.CoordinatorShard(mirror, shards)}
 		states := &folder{dir: filepath.Join(data, tp.String())}
@@ -157,6 +160,7 @@ func openFolder(ctx context.Context, data, mirror string) (*history, error) {
 			return nil, fmt.Errorf("%s, which holds the states of mirror %s, has no replica in this folder: %w", tp, mirror, err)
 		}
 		h.states.batches = states.batches
+		h.torn = append(h.torn, states)
 	}
 	return h, nil
 }

@@ -25,6 +25,8 @@ type testFolder struct {
 	dir    string
 	millis int64
 	next   map[string]int64 // offsets, by partition folder
+
+	rollAlways bool // a segment for each batch
 }
 
 func newTestFolder(t *testing.T) *testFolder {
@@ -45,6 +47,9 @@ func (f *testFolder) append(folder string, records ...batch.Record) {
 	f.millis += 1000
 	props := batch.Plain()
 	props.BaseOffset = f.next[folder]
+	if f.rollAlways && f.next[folder] > 0 {
+		f.roll(folder)
+	}
 	f.next[folder] += int64(len(records))
 	f.raw(folder, batch.Append(nil, props, records...))
 }

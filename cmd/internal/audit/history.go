@@ -94,6 +94,8 @@ type history struct {
 	fold     *states
 	states   *feed
 	requests *requests // nil: the metadata log can't be read
+	refused  error     // why
+	torn     []*folder // that may end in bytes that can't be read
 	metadata *feed
 	known    []string // mirrors of the running cluster
 
@@ -105,6 +107,13 @@ func newHistory(mirror string) *history {
 	h := &history{mirror: mirror, fold: newStates(mirror), metadata: &feed{}, asked: map[string]messages.Requester{}}
 	h.states = &feed{take: h.fold.take, freeze: h.fold.freeze}
 	return h
+}
+
+// readRequests adds the metadata log: batches yields what comes after base.
+func (h *history) readRequests(base *metadata.Image, batches func(context.Context) iter.Seq2[[]byte, error]) {
+	h.requests = newRequests(h.mirror, base)
+	next := base.Offset() + 1
+	h.metadata = &feed{batches: batches, take: h.requests.take, freeze: h.requests.freeze, next: next, base: next}
 }
 
 // events yields what is there and hasn't been yielded yet, in order of time. At
@@ -185,7 +194,7 @@ func (h *history) check() error {
 func (h *history) notes() []string {
 	var out []string
 	if h.requests == nil {
-		out = append(out, "requests come only from record headers: the metadata log can't be read through the protocol; on the node's machine, --data shows it")
+		out = append(out, fmt.Sprintf("requests come only from record headers: %v", h.refused))
 	} else if h.metadata.holeOrStart() && h.metadata.first == 0 {
 		out = append(out, "no requests are known: a snapshot replaced the metadata log")
 	} else if h.metadata.holeOrStart() {
@@ -193,6 +202,11 @@ func (h *history) notes() []string {
 	}
 	if h.states.holeAt != 0 {
 		out = append(out, "states are complete from "+timeText(h.states.holeAt)+" on: superseded records before are gone (mirror.state.audit.retention.ms)")
+	}
+	for _, f := range h.torn {
+		if f.torn != "" {
+			out = append(out, f.torn)
+		}
 	}
 	if n := h.fold.unreadable; n > 0 {
 		out = append(out, fmt.Sprintf("%d records of %s can't be read, the first at %v", n, messages.MirrorStateTopic, h.fold.firstUnreadable))
@@ -217,7 +231,8 @@ type Row struct {
 // at reads everything and returns the state at a moment, ms. Errors wrap
 // [ErrNoSuchTime] or [ErrUnknownMirror].
 func (h *history) at(ctx context.Context, millis int64) ([]Row, error) {
-	h.states.upTo, h.metadata.upTo = millis, millis
+	upTo := max(1, millis) // 0 is no limit, and nothing was before 1970
+	h.states.upTo, h.metadata.upTo = upTo, upTo
 	if err := h.drain(ctx, func(Event) error { return nil }); err != nil {
 		return nil, err
 	}

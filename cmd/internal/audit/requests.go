@@ -122,7 +122,7 @@ func (r *requests) topicEvents(step metadata.Step, name string, at Event) []Even
 	var out []Event
 	if was && (now == nil || another) {
 		e := at
-		e.Kind = KindTopicGone
+		e.Kind, e.Detail = KindTopicGone, "id "+before.ID.String()
 		out = append(out, e)
 		was, before = false, nil
 	}
@@ -133,7 +133,7 @@ func (r *requests) topicEvents(step metadata.Step, name string, at Event) []Even
 		e := at
 		e.Kind = kind
 		if before == nil {
-			e.Detail = fmt.Sprintf("topic created, partitions: %d", len(now.Partitions))
+			e.Detail = fmt.Sprintf("topic created, id %s, partitions: %d", now.ID, len(now.Partitions))
 		}
 		out = append(out, e)
 	}
