@@ -39,6 +39,7 @@ type settings struct {
 	unknown    []string // keys of the file that nobody here knows
 
 	retentionInterval time.Duration
+	snapshotBytes     int64         // of the metadata log between two snapshots
 	flushInterval     time.Duration // of data that isn't synced in its append
 
 	// static is everything as text, by Kafka's names, for DescribeConfigs and for
@@ -81,6 +82,7 @@ func parseSettings(static map[string]string) (settings, error) {
 		logJSON:           v.String("kagami.log.format") == "json",
 		pprof:             v.Bool("kagami.pprof.enable"),
 		flushInterval:     max(time.Millisecond, time.Duration(v.Int64("log.flush.interval.ms"))*time.Millisecond),
+		snapshotBytes:     v.Int64(configs.MetadataSnapshotBytes),
 		retentionInterval: time.Duration(v.Int64("log.retention.check.interval.ms")) * time.Millisecond,
 	}
 	refused := fmt.Sprint(err)

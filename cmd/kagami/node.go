@@ -135,7 +135,7 @@ func (n *node) openMetadata(ctx context.Context) error {
 	n.defers(func(context.Context) error { return n.metaReplica.Close() })
 	n.store, err = metadata.Open(ctx, metadata.Options{
 		Journal: n.metaReplica, Source: n.metaReplica, Dir: filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String()),
-		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"),
+		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"), SnapshotBytes: n.settings.snapshotBytes,
 	})
 	if err != nil {
 		return err

@@ -33,6 +33,8 @@ const (
 	ReplicaSocketTimeout         = "replica.socket.timeout.ms"
 	ReplicaSocketReceiveBuffer   = "replica.socket.receive.buffer.bytes"
 
+	MetadataSnapshotBytes = "metadata.log.max.record.bytes.between.snapshots"
+
 	ReadyMaxLagRecords = "kagami.ready.max.lag.records"
 	ReadyMaxLagMs      = "kagami.ready.max.lag.ms"
 )
@@ -74,6 +76,8 @@ func brokerNetDefs() []Def {
 func brokerLogDefs() []Def {
 	return []Def{
 		{Name: "log.retention.check.interval.ms", Type: TypeLong, Default: new("300000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for segments to delete."},
+		{Name: MetadataSnapshotBytes, Type: TypeLong, Default: new("20971520"), Change: ChangeRestart, check: atLeast(1),
+			Doc: "Bytes of the metadata log after which a snapshot of it is written; 10000 records are another reason."},
 		{Name: "log.retention.minutes", Type: TypeInt, check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in minutes; log.retention.ms wins."},
 		{Name: "log.retention.hours", Type: TypeInt, Default: new("168"), check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in hours; log.retention.ms and log.retention.minutes win."},
 		{Name: "log.roll.hours", Type: TypeInt, Default: new("168"), check: atLeast(1), Change: ChangeRestart, Doc: "Default of segment.ms in hours; log.roll.ms wins."},

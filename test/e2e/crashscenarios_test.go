@@ -356,7 +356,10 @@ func (w *crashWorld) away() error {
 // package persistence makes happens.
 var scenarioFiles = crashScenario{
 	name:  "files",
-	props: map[string]string{"log.segment.bytes": "300", "log.flush.interval.ms": "20", "log.segment.delete.delay.ms": "0"},
+	props: map[string]string{
+		"log.segment.bytes": "300", "log.flush.interval.ms": "20", "log.segment.delete.delay.ms": "0",
+		"metadata.log.max.record.bytes.between.snapshots": "1000",
+	},
 	tail:  stoppedTail, lmes: []int{1, 1},
 	run: func(w *crashWorld) error {
 		fill := func(n int) func() error {
