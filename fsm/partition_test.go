@@ -613,6 +613,34 @@ func TestCutsOutliveARefusedWrite(t *testing.T) {
 	require.Equal(t, int64(7), s.CutRecords)
 }
 
+// TestNotesKeepTheLME: a cut that is told after the LME of the stop was stored
+// (found by test/sim): another STOPPING record would say that it is to come.
+func TestNotesKeepTheLME(t *testing.T) {
+	r := mirroring(t)
+	r.want(messages.DesiredStopped)
+	r.feed(Sealed{Work: r.work(), LastEpoch: 7, ResetEpoch: messages.NoEpoch})
+	r.feed(Noted{Cut: Cut{From: 5, To: 9, Records: 4, Bytes: 40}})
+	require.Equal(t, int32(7), r.shard.Get("m", tp(0), messages.NoOffset).LME)
+
+	w := NewWrite("m", tp(0)) // of a leader that doesn't know better
+	w.Notes.CutRecords, w.Notes.CutFrom, w.Notes.CutTo = 9, 0, 9
+	for _, state := range []messages.State{messages.StateUnknown, messages.StateStopping} {
+		w.State = state
+		r.shard.Commit(r.shard.Plan([]Write{w}))
+		require.Equal(t, int32(7), r.shard.Get("m", tp(0), messages.NoOffset).LME)
+	}
+
+	r.epoch++
+	r.feed(Lead{Epoch: r.epoch, Desired: r.wish, NowMillis: r.millis})
+	r.feed(StepDone{Work: r.work(), Step: StepBump, Epoch: r.epoch})
+	r.feed(StepDone{Work: r.work(), Step: StepAbort})
+	r.feed(StepDone{Work: r.work(), Step: StepReset})
+	s := r.shard.Get("m", tp(0), messages.NoOffset)
+	require.Equal(t, messages.StateStopped, s.State)
+	require.Equal(t, int64(4), s.CutRecords)
+	require.Equal(t, int32(7), s.LME)
+}
+
 func TestStaleAnswersAreDropped(t *testing.T) {
 	r := mirroring(t)
 	old := r.work()

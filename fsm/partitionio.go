@@ -14,7 +14,9 @@ type Input interface{ input() }
 type (
 	// Lead says: this node leads the partition under Epoch. Repeated with a higher epoch
 	// after a bump, and with a new wish at any time. NowMillis is the time: write
-	// numbers of this incarnation start above it.
+	// numbers of this incarnation start above it. If another node has claimed the
+	// partition since the last Lead, Resign comes first, also when no image that named
+	// it was seen here: what runs would go on after somebody else's work.
 	Lead struct {
 		Epoch     int32
 		Desired   messages.Desired

@@ -245,9 +245,10 @@ func (p *Partition) withNotes(in Loaded) messages.PartitionState {
 }
 
 // sendNote stores notes under the present state. Not over FAILED, where it would
-// be a reset write: the next write carries them.
+// be a reset write, nor over STOPPING, whose record says that the LME is to come:
+// the next write carries them.
 func (p *Partition) sendNote() {
-	if p.State() == messages.StateFailed {
+	if s := p.State(); s == messages.StateFailed || s == messages.StateStopping {
 		return
 	}
 	w := NewWrite(p.mirror, p.tp)

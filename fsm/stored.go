@@ -89,7 +89,9 @@ func Next(cur messages.PartitionState, w Write) (next messages.PartitionState, c
 		return cur, false, false, nil
 	}
 	next = w.Notes.over(cur)
-	noted := next != cur
+	// Not by a record that would drop the LME which this stop has stored. Notes are
+	// totals, a later write brings them again.
+	noted := next != cur && (cur.State != sStopping || w.LME != messages.NoEpoch)
 	switch {
 	case w.State == messages.StateUnknown && w.LME == messages.NoEpoch && cur.State == messages.StateFailed:
 		next.RetryAttempt = 0
