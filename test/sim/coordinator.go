@@ -2,16 +2,14 @@ package sim
 
 import (
 	"kagami/fsm"
-	"kagami/messages"
 )
 
-// coordinator is the one shard. Requests wait and become a group; it may crash
-// before, within and after the append.
+// coordinator is the one shard of a cluster. Requests wait and become a group; it
+// may crash before, within and after the append.
 type coordinator struct {
-	shard   *fsm.Shard // nil: down or loading
-	queue   []waitingWrite
-	storing bool
-	life    int
+	shard *fsm.Shard // nil: down or loading
+	queue []waitingWrite
+	life  int64
 }
 
 type waitingWrite struct {
@@ -19,96 +17,74 @@ type waitingWrite struct {
 	answer func(fsm.Answer)
 }
 
-func (c *coordinator) crash() {
-	c.shard, c.queue, c.storing = nil, nil, false
-	c.life++
+func (k *coordinator) crash(c *cluster) {
+	k.shard, k.queue = nil, nil
+	k.life++
+	c.w.later(&action{name: c.name + ":load", run: func(bool) {
+		if k.shard == nil {
+			k.load(c)
+		}
+	}})
 }
 
-func (c *coordinator) load(w *world) {
-	c.life++
-	c.shard = fsm.NewShard(int64(c.life))
-	for _, r := range w.log {
-		if err := c.shard.Apply(r); err != nil {
-			w.fail("replay: %v", err)
+func (k *coordinator) load(c *cluster) {
+	k.life++
+	k.shard = fsm.NewShard(k.life)
+	for _, r := range c.log {
+		if err := k.shard.Apply(r); err != nil {
+			c.w.fail(invRecord, "replay on %s: %v", c.name, err)
 		}
 	}
 }
 
-func (c *coordinator) write(w *world, ww waitingWrite) {
-	if c.shard == nil {
+func (k *coordinator) write(c *cluster, ww waitingWrite) {
+	if k.shard == nil {
 		return // no answer; the sender repeats
 	}
-	c.queue = append(c.queue, ww)
-	life := c.life
-	w.later("coordinator stores a group", false, func() {
-		if c.life == life && c.shard != nil {
-			c.store(w)
-		}
-	})
+	k.queue = append(k.queue, ww)
+	if len(k.queue) == 1 {
+		life := k.life
+		c.w.later(&action{name: c.name + ":store", run: func(fault bool) {
+			if k.life == life && k.shard != nil {
+				k.store(c, fault)
+			}
+		}})
+	}
 }
 
-func (c *coordinator) store(w *world) {
-	group := c.queue
-	c.queue = nil
-	var writes []fsm.Write
-	for _, g := range group {
-		writes = append(writes, g.write)
+// store appends what a group comes to; with a fault it dies when half of the
+// records are there.
+func (k *coordinator) store(c *cluster, fault bool) {
+	group := k.queue
+	k.queue = nil
+	writes := make([]fsm.Write, len(group))
+	for i, g := range group {
+		writes[i] = g.write
 	}
-	plan := c.shard.Plan(writes)
+	plan := k.shard.Plan(writes)
 	for i, r := range plan.Records {
-		if w.chance(60) {
-			w.note("coordinator crashes after %d of %d records", i, len(plan.Records))
-			c.crash()
-			w.later("coordinator loads", false, func() { c.load(w) })
-			return
+		if fault && 2*i >= len(plan.Records) {
+			break
 		}
-		w.stored1(r)
+		c.append(r)
 	}
-	c.shard.Commit(plan)
+	if fault {
+		k.crash(c)
+		return
+	}
+	k.shard.Commit(plan)
+	k.matches(c)
 	for i, g := range group {
 		g.answer(plan.Answers[i])
 	}
 }
 
-// stored1 appends one record and checks what it claims against the model.
-func (w *world) stored1(r fsm.Record) {
-	if r.Kind == fsm.RecordState {
-		for p := range w.partitions {
-			if topicOf(p) == r.Partition {
-				w.transition(p, w.stored(p), r)
-			}
+// matches: what the coordinator believes is what a replay gives.
+func (k *coordinator) matches(c *cluster) {
+	for p := range simPartitions {
+		live, again := k.shard.Get(simMirror, topicOf(p), -1), c.stored(p)
+		if live != again {
+			c.w.fail(invReplay, "%s %s: live %+v, replayed %+v", c.name, topics[p], live, again)
 		}
-	}
-	w.log = append(w.log, r)
-}
-
-// transition checks a record at the moment it becomes true.
-func (w *world) transition(p int, before messages.PartitionState, r fsm.Record) {
-	to, rep := r.State.State, w.replicas[p]
-	w.note("partition %d: %s -> %s (%s)", p, before.State, to, r.Cause)
-	if before.State != to && !fsm.Leads(before.State, to) {
-		w.fail("partition %d: stored %s over %s", p, to, before.State)
-	}
-	if r.State.LeaderEpoch < before.LeaderEpoch {
-		w.fail("partition %d: a record of epoch %d after one of %d", p, r.State.LeaderEpoch, before.LeaderEpoch)
-	}
-	if to == messages.StateStopped && before.State == messages.StateStopping {
-		w.stopped(p, before, rep)
-	}
-}
-
-// stopped: what must be true of the log when STOPPED is stored.
-func (w *world) stopped(p int, before messages.PartitionState, rep *modelReplica) {
-	switch {
-	case rep.mode != messages.ModeSealed:
-		w.fail("partition %d: STOPPED while the journal is %s", p, rep.mode)
-	case rep.openTransactions() > 0:
-		w.fail("partition %d: STOPPED with an open transaction", p)
-	case rep.resetEpoch(rep.seal) == messages.NoEpoch:
-		w.fail("partition %d: STOPPED without MIRROR_PID_RESET at the end", p)
-	case before.LME != messages.NoEpoch && rep.resetEpoch(rep.seal) <= before.LME:
-		w.fail("partition %d: reset epoch %d is not above LME %d", p, rep.resetEpoch(rep.seal), before.LME)
-	case before.Previous != messages.StateLogTruncation && before.LME != rep.lastBelow(rep.seal):
-		w.fail("partition %d: LME %d stored, the log says %d", p, before.LME, rep.lastBelow(rep.seal))
 	}
 }

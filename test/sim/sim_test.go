@@ -8,91 +8,104 @@ import (
 	"strings"
 	"testing"
 
-	"kagami/fsm"
 	"kagami/messages"
 )
 
 var (
 	simSeed  = flag.String("seed", os.Getenv("KAGAMI_SIM_SEED"), "run this seed only")
-	simSeeds = flag.Int("seeds", 200, "number of seeds")
-	simTrace = flag.Int("trace", 120, "lines of trace to print")
-	simSteps = flag.Int("steps", 600, "steps before the world heals")
+	simSeeds = flag.String("seeds", os.Getenv("KAGAMI_SIM_SEEDS"), "number of seeds; default 1000")
+	simSteps = flag.Int("steps", 700, "commands before the world heals")
+	simTries = flag.Int("shrink", 4000, "runs to shorten a failing seed; 0 = leave it")
 )
 
-// run plays one seed and returns what broke, with the trace that led to it.
-func run(seed uint64, steps int) string {
-	w := newWorld(seed, 2)
+// runSeed plays one seed. It returns its commands and the world they led to.
+func runSeed(seed uint64, steps int) (*world, []string) {
+	w := newWorld()
+	g := newGenerator(w, seed)
+	commands := make([]string, 0, steps+1)
 	for range steps {
-		if w.step(); w.broken != "" {
-			return report(w)
+		c := g.next()
+		commands = append(commands, c)
+		if w.exec(c); w.broken != "" {
+			return w, commands
 		}
 	}
-	w.calm, w.source.up = true, true
-	for round := range 4000 {
-		if w.step(); w.broken != "" {
-			return report(w)
+	w.heal()
+	return w, append(commands, healCommand)
+}
+
+// report says how to repeat a seed that broke something, what broke, and the
+// shortest way there that was found: a script for testdata.
+func report(seed uint64, w *world, commands []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "repeat: make sim SEED=%d\n%s\n%s", seed, w.broken, w.show())
+	if *simTries > 0 {
+		short := shrink(commands, *simTries)
+		again, _ := play(short, true)
+		fmt.Fprintf(&b, "shortened from %d to %d commands, %s\n%s\n%strace:\n%s", len(commands), len(short), again.broken,
+			strings.Join(short, "\n"), again.show(), strings.Join(again.trace[max(0, len(again.trace)-150):], "\n"))
+	}
+	return b.String()
+}
+
+// TestSim: seeds of crashes, losses, races, failovers and failbacks keep every
+// invariant. A failing seed is repeated by: make sim SEED=N
+func TestSim(t *testing.T) {
+	from, to := uint64(0), uint64(1000)
+	var err error
+	if *simSeeds != "" {
+		to, err = strconv.ParseUint(*simSeeds, 10, 32)
+	}
+	if *simSeed != "" {
+		from, err = strconv.ParseUint(*simSeed, 10, 64)
+		to = from + 1
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := newCoverage()
+	for seed := from; seed < to; seed++ {
+		w, commands := runSeed(seed, *simSteps)
+		if w.broken != "" {
+			t.Fatal(report(seed, w, commands))
 		}
-		if w.settled() {
-			return ""
-		}
-		if round%50 == 0 {
-			w.tick()
-		}
-		if round%400 == 399 { // an operator looks at what has failed for good
-			for _, n := range w.nodes {
-				for p := range w.partitions {
-					n.tell(p, fsm.SourceBack{})
-					n.tell(p, fsm.Recover{})
-				}
+		seen.add(w)
+	}
+	t.Log(seen)
+	if *simSeed == "" {
+		seen.require(t, int(to))
+	}
+}
+
+// show is the world in a few lines.
+func (w *world) show() string {
+	var b strings.Builder
+	for p := range simPartitions {
+		for _, c := range w.clusters {
+			if c.replicas[p].end() > 0 || c.image[p].desired != messages.DesiredNone {
+				b.WriteString(c.show(p) + "\n")
 			}
 		}
 	}
-	w.fail("wishes don't come true")
-	return report(w)
+	return b.String()
 }
 
-func report(w *world) string {
+func (c *cluster) show(p int) string {
+	t, s, rep := c.image[p], c.stored(p), c.replicas[p]
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", w.broken)
-	for p, t := range w.image {
-		fmt.Fprintf(&b, "partition %d: desired %s, leader %d, epoch %d, stored %s, journal %s\n", p, t.desired, t.leader, t.epoch, w.stored(p).State, w.replicas[p].mode)
-		for _, n := range w.nodes {
-			fmt.Fprintf(&b, "  node %d: %+v\n", n.id, n.parts[p].core.View())
-		}
+	fmt.Fprintf(&b, "%s %s: leader %s epoch %d", c.name, topics[p], c.nodes[t.leader].name, t.epoch)
+	if t.desired != messages.DesiredNone {
+		fmt.Fprintf(&b, ", %s, desired %s", s.State, t.desired)
 	}
-	return b.String() + strings.Join(w.trace[max(0, len(w.trace)-*simTrace):], "\n")
-}
-
-// settled: every partition is where its wish leads, and nothing is on its way.
-func (w *world) settled() bool {
-	for p, t := range w.image {
-		want := map[messages.Desired]messages.State{
-			messages.DesiredActive: messages.StateMirroring, messages.DesiredPaused: messages.StatePaused, messages.DesiredStopped: messages.StateStopped,
-		}[t.desired]
-		core := w.nodes[t.leader].parts[p].core
-		if w.stored(p).State != want || core.State() != want || core.View().Writing {
-			return false
-		}
+	fmt.Fprintf(&b, ", %s, log %s", rep.mode, rep)
+	if s.LME != messages.NoEpoch {
+		fmt.Fprintf(&b, ", LME %d", s.LME)
 	}
-	return true
-}
-
-// TestSim: seeds of crashes, losses and races keep every invariant. A failing
-// seed is repeated by: make sim SEED=N
-func TestSim(t *testing.T) {
-	if *simSeed != "" {
-		seed, err := strconv.ParseUint(*simSeed, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if why := run(seed, *simSteps); why != "" {
-			t.Fatal(why)
-		}
-		return
+	if s.CutRecords > 0 {
+		fmt.Fprintf(&b, ", cut %d", s.CutRecords)
 	}
-	for seed := range *simSeeds {
-		if why := run(uint64(seed), *simSteps); why != "" {
-			t.Fatalf("make sim SEED=%d\n%s", seed, why)
-		}
+	if s.GapTo > 0 {
+		fmt.Fprintf(&b, ", gap %d-%d", s.GapFrom, s.GapTo-1)
 	}
+	return b.String()
 }

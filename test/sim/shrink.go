@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+)
+
+// healCommand ends a run: [world.heal].
+const healCommand = "heal"
+
+// play runs commands in a new world. It returns the world and the commands that
+// had any meaning, up to the one that broke an invariant.
+func play(commands []string, tracing bool) (*world, []string) {
+	w := newWorld()
+	w.tracing = tracing
+	var done []string
+	for _, c := range commands {
+		if c == healCommand {
+			w.note("%s", c)
+			w.heal()
+			done = append(done, c)
+		} else if w.exec(c) {
+			done = append(done, c)
+		}
+		if w.broken != "" {
+			break
+		}
+	}
+	return w, done
+}
+
+// shrink drops commands for as long as the same invariant still breaks (delta
+// debugging): first large pieces of the list, then single ones. tries bounds the
+// number of runs.
+func shrink(commands []string, tries int) []string {
+	w, done := play(commands, false)
+	if w.broken == "" {
+		return commands
+	}
+	name, _, _ := strings.Cut(w.broken, ": ")
+	best := done
+	for size := max(1, len(best)/2); tries > 0; {
+		smaller := false
+		for at := len(best) - size; at > -size && tries > 0; at -= size {
+			from := max(0, at)
+			to := min(len(best), at+size)
+			if from >= to {
+				continue
+			}
+			tries--
+			w, done := play(slices.Concat(best[:from], best[to:]), false)
+			if strings.HasPrefix(w.broken, name+": ") {
+				best, smaller = done, true
+			}
+		}
+		switch {
+		case size > 1:
+			size = max(1, size/2)
+		case !smaller:
+			return best
+		}
+	}
+	return best
+}
