@@ -1,0 +1,164 @@
+package journalsim
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	simSeeds = 600
+	simSteps = 1500
+)
+
+// run plays one seed and returns what broke.
+func run(seed uint64, f faults, steps int, tracing bool) *world {
+	w := newWorld(seed, f, tracing)
+	for range steps {
+		if w.step(); w.broken != "" {
+			return w
+		}
+	}
+	w.heal()
+	return w
+}
+
+func report(w *world) string {
+	trace := w.trace[max(0, len(w.trace)-400):]
+	return w.broken + "\n" + strings.Join(trace, "\n")
+}
+
+// TestJournalSim: seeds of crashes, losses, races and changes keep every invariant. A
+// failing seed prints the command that repeats it.
+func TestJournalSim(t *testing.T) {
+	if s := os.Getenv("KAGAMI_SIM_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := run(seed, faults{}, simSteps, true); w.broken != "" {
+			t.Fatal(report(w))
+		}
+		return
+	}
+	var sum counters
+	for seed := range uint64(simSeeds) {
+		w := run(seed, faults{}, simSteps, false)
+		if w.broken != "" {
+			t.Fatalf("KAGAMI_SIM_SEED=%d go test -run TestJournalSim ./test/sim/journal\n%s", seed, w.broken)
+		}
+		sum.add(w.count)
+	}
+	t.Logf("%+v", sum)
+}
+
+// TestJournalSimFindsFaults: what the rules are for. A model without one of them must
+// break in some seed, or the simulation proves nothing.
+func TestJournalSimFindsFaults(t *testing.T) {
+	for name, f := range map[string]faults{
+		"no generation":                {noGeneration: true},
+		"no base":                      {noBase: true},
+		"no checkpoint before a cut":   {noCheckpoint: true},
+		"trim one too far":             {trimTooFar: true},
+		"copy at the wrong position":   {wrongCopy: true},
+		"every fresh replica is new":   {blindBirth: true},
+		"round over newer checkpoints": {staleRound: true},
+		"the only replica is given up": {soleGivenUp: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(simSeeds) {
+				if w := run(seed, f, simSteps, false); w.broken != "" {
+					t.Logf("seed %d: %s", seed, w.broken)
+					return
+				}
+			}
+			t.Fatalf("not found in %d seeds", simSeeds)
+		})
+	}
+}
+
+func (c *counters) add(o counters) {
+	c.landed += o.landed
+	c.accepted += o.accepted
+	c.acked += o.acked
+	c.crashes += o.crashes
+	c.holes += o.holes
+	c.copies += o.copies
+	c.rewinds += o.rewinds
+	c.givenUp += o.givenUp
+	c.cuts += o.cuts
+	c.claims += o.claims
+	c.behind += o.behind
+	c.unknown += o.unknown
+}
+
+// heal ends all trouble; then everybody must agree, every wish have its answer, and
+// every partition take appends.
+func (w *world) heal() {
+	w.note("the world heals")
+	w.calm = true
+	for _, s := range w.streams {
+		s.up = true
+	}
+	for _, n := range w.nodes {
+		n.paused = false
+		if !n.up {
+			n.start()
+		}
+	}
+	why := ""
+	for round := range 60_000 {
+		if w.step(); w.broken != "" {
+			return
+		}
+		if round%200 == 199 {
+			if why = w.unsettled(); why == "" {
+				break
+			}
+		}
+	}
+	if why != "" {
+		w.fail("the world doesn't settle: %s", why)
+		return
+	}
+	for _, x := range w.wishes {
+		if !x.settled() {
+			w.fail("wish %d has no answer", x.id)
+		}
+	}
+}
+
+// unsettled says what isn't as it should be.
+func (w *world) unsettled() string {
+	img := w.imageOf(&w.truthOf(metaKey).log)
+	for _, n := range w.nodes {
+		for shard, sh := range n.shards {
+			entries, _ := sh.proposer.Len()
+			if at, last := sh.applied.Sequence, w.streams[shard].last(); at != last || entries > 0 || sh.stopped {
+				return fmt.Sprintf("node %d is at %d of %d in shard %d (image %d of %d), %d entries wait, stopped %v", n.id, at, last, shard, n.image.end, img.end, entries, sh.stopped)
+			}
+		}
+		if n.image.end != img.end {
+			return fmt.Sprintf("node %d has image %d of %d", n.id, n.image.end, img.end)
+		}
+		for _, r := range n.list {
+			if r.behind || r.baseline || r.own != nil {
+				return fmt.Sprintf("node %d: %s is behind (%v), not in the journal (%v), or waits for %+v", n.id, r.key, r.behind, r.baseline, r.own)
+			}
+		}
+	}
+	for _, p := range img.parts {
+		for _, id := range p.replicas {
+			r := w.nodes[id].replicas[p.key]
+			if r == nil {
+				return fmt.Sprintf("node %d has no replica of %s", id, p.key)
+			}
+			if id == p.leader && (!r.leads() || r.state.Epoch != p.epoch) {
+				return fmt.Sprintf("node %d doesn't lead %s", id, p.key)
+			}
+		}
+	}
+	return ""
+}
