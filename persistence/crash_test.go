@@ -116,7 +116,9 @@ func (h *history) step(kind int) bool {
 		h.what = "retain"
 		p := persistence.RetentionPolicy{Millis: -1, Bytes: 1500, HighWatermark: end}
 		_, err = h.log.ApplyRetention(h.t.Context(), p)
-		h.now.start = max(h.now.start, h.log.LogStart())
+		if h.now.start = max(h.now.start, h.log.LogStart()); err != nil {
+			h.now.start = end // it is written down before it can be seen
+		}
 	case 4:
 		h.what = "flush"
 		do := h.log.Flush

@@ -177,9 +177,14 @@ func (l *segLog) saveState(sync bool) error {
 }
 
 // trySaveState is saveState where a later one makes up for a full disk.
-func (l *segLog) trySaveState(sync bool) error {
-	l.st.logStart = l.start.Load()
+func (l *segLog) trySaveState(sync bool) error { return l.trySaveStart(l.start.Load(), sync) }
+
+// trySaveStart is trySaveState for a log that is about to start at start.
+func (l *segLog) trySaveStart(start int64, sync bool) error {
+	before := l.st.logStart
+	l.st.logStart = start
 	if err := writeState(l.m.fs, l.dir, &l.st, sync); err != nil {
+		l.st.logStart = before
 		return l.failUnless(err)
 	}
 	l.stSaved, l.stBytes = l.st.recoveryPoint, l.size.Load()

@@ -27,9 +27,11 @@ import (
 // Errors: damaged data wraps [ErrCorrupt] with offset and file; a failing disk
 // wraps [ErrStorage]. After a failed sync, cut or raise the log refuses writes
 // until it is closed and opened again (an fsync that failed once may have
-// dropped pages); an append that found no room, and was taken back, may simply
-// be tried again. An offset outside [LogStart, End] wraps [ErrOffsetOutOfRange];
-// any call after Close, [ErrClosed], where it returns an error.
+// dropped pages). What found no room may simply be tried again: an append or a
+// raise was taken back; a cut was not, and until the same call comes again, and
+// finishes it with the same result, the log takes no other change. An offset
+// outside [LogStart, End] wraps [ErrOffsetOutOfRange]; any call after Close,
+// [ErrClosed], where it returns an error.
 type Log interface {
 	// Append writes whole batches (magic 2) at the log end exactly as given. The
 	// first base offset must be at or above End (gaps are normal on compacted

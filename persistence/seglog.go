@@ -39,7 +39,9 @@ type segLog struct {
 	putOff    bool     // the last flush in the background found no room; fmu
 	sideBytes int64    // size of the active segment at the side point, if that lies inside it; fmu
 	identity  bool     // the files that name the log are synced; fmu
-	createdAs uint64   // number of its creation, see Manager.syncNames
+	// unfinished is a cut that found no room, with failure set; wmu and fmu
+	unfinished *unfinishedCut
+	createdAs  uint64 // number of its creation, see Manager.syncNames
 
 	mu          sync.RWMutex
 	cfg         Config

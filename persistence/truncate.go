@@ -13,16 +13,15 @@ import (
 	"kagami/messages/batch"
 )
 
-// countBytesMax bounds the walk that counts removed records; beyond it the
-// count is that of the offsets removed, an upper bound.
-const countBytesMax = 4 << 30
-
 // Truncate cuts the log; see [Log]. The intention is durable before the first
 // file is touched, and taken back, durably, after the last: a crash in between
-// is finished when the log is opened.
+// is finished when the log is opened, and a full disk by the same call again.
 func (l *segLog) Truncate(offset int64) (Cut, error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
+	if cut, same, err := l.finishAgain(false, offset); same || err != nil {
+		return cut, err
+	}
 	if err := l.beginChange(); err != nil {
 		return Cut{}, err
 	}
@@ -31,7 +30,7 @@ func (l *segLog) Truncate(offset int64) (Cut, error) {
 		return Cut{From: end, To: end}, nil
 	}
 	if offset < l.LogStart() {
-		return l.restartLocked(offset)
+		return l.restartLocked(false, offset)
 	}
 	l.fmu.Lock()
 	defer l.fmu.Unlock()
@@ -83,13 +82,25 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	if err := l.announce(before); err != nil {
 		return Cut{}, err
 	}
-	removed, copyFirst := l.hideAbove(p)
-	if err := l.cutFiles(p, removed, copyFirst); err != nil {
-		return Cut{}, l.fail(err)
+	removed := l.hideAbove(p)
+	u := &unfinishedCut{
+		offset: offset, cut: Cut{From: p.end, To: to, Records: p.records, Bytes: p.bytes},
+		finish: func() error { return l.cutAway(offset, p, snap, removed) },
+	}
+	if err := l.finishLocked(u); err != nil {
+		return Cut{}, err
+	}
+	return u.cut, nil
+}
+
+// cutAway removes what is out of sight already. It can be done again.
+func (l *segLog) cutAway(offset int64, p cutPoint, snap int64, removed []*segment) error {
+	if err := l.cutFiles(p, removed); err != nil {
+		return err
 	}
 	prod, err := l.producersAt(snap, p.end)
 	if err != nil {
-		return Cut{}, l.fail(err)
+		return err
 	}
 	l.mu.Lock()
 	l.prod = prod
@@ -97,13 +108,14 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	l.updateTotals()
 	l.mu.Unlock()
 	if err := l.syncNamesAndEpochs(p.end); err != nil {
-		return Cut{}, l.fail(err)
+		return err
 	}
 	l.st.cutTo = messages.NoOffset
-	if err := l.saveState(true); err != nil {
-		return Cut{}, err
+	if err := l.trySaveState(true); err != nil {
+		l.st.cutTo = offset
+		return err
 	}
-	return Cut{From: p.end, To: to, Records: p.records, Bytes: p.bytes}, nil
+	return nil
 }
 
 // announce writes down what a cut is going to do. Without room for that nothing
@@ -158,24 +170,23 @@ func (l *segLog) findCut(offset int64) (cutPoint, error) {
 	return l.countCut(p)
 }
 
+// countCut counts what stands from the cut on, header by header, but for batches
+// wholly below the log start: those were removed before. Damaged bytes count as
+// bytes, and are cut like others.
 func (l *segLog) countCut(p cutPoint) (cutPoint, error) {
-	from := p.pos
+	from, start := p.pos, l.LogStart()
 	for _, s := range l.segs[p.keep-1:] {
 		p.bytes += s.size - from
-		from = 0
-	}
-	if p.bytes > countBytesMax {
-		p.records = l.End() - p.end
-		return p, nil
-	}
-	from = p.pos
-	for _, s := range l.segs[p.keep-1:] {
 		err := l.scan(s, from, s.size, false, func(h batch.Header, _ int64, _ *scanner) error {
+			if h.LastOffset() < start {
+				p.bytes -= int64(h.Size())
+				return nil
+			}
 			p.records += int64(h.Records)
 			return nil
 		})
 		var damaged *CorruptError
-		if err != nil && !errors.As(err, &damaged) { // damaged bytes may be cut like others
+		if err != nil && !errors.As(err, &damaged) {
 			return p, err
 		}
 		from = 0
@@ -206,17 +217,15 @@ func (l *segLog) scan(s *segment, from, to int64, crc bool, visit func(batch.Hea
 	}
 }
 
-// hideAbove takes everything above the cut out of sight of readers. It reports
-// the segments that are gone and whether a chunk that is out reaches above the
-// cut in the segment that is cut: then its file must not be changed.
-func (l *segLog) hideAbove(p cutPoint) (removed []*segment, copyFirst bool) {
+// hideAbove takes everything above the cut out of sight of readers. It returns
+// the segments that are gone.
+func (l *segLog) hideAbove(p cutPoint) (removed []*segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cuts++
 	removed = l.segs[p.keep:]
 	l.segs = slices.Clone(l.segs[:p.keep])
 	s := l.active()
-	copyFirst = l.m.cache.readAbove(s.log, p.pos)
 	s.size, s.next = p.pos, p.end
 	if p.pos == 0 {
 		s.next = max(s.base, p.end)
@@ -224,17 +233,18 @@ func (l *segLog) hideAbove(p cutPoint) (removed []*segment, copyFirst bool) {
 	s.tsKnown = false
 	l.end.Store(p.end)
 	l.rp.Store(min(l.rp.Load(), p.end))
-	return removed, copyFirst
+	return removed
 }
 
 // cutFiles does the work on disk: segments above go, the cut one is shortened
-// with its indexes, producer snapshots above go.
-func (l *segLog) cutFiles(p cutPoint, removed []*segment, copyFirst bool) error {
+// with its indexes, producer snapshots above go. While a chunk is out that reaches
+// above the cut, the file itself must not be changed.
+func (l *segLog) cutFiles(p cutPoint, removed []*segment) error {
 	if err := l.removeSegments(removed); err != nil {
 		return err
 	}
 	s := l.active()
-	if copyFirst {
+	if l.m.cache.readAbove(s.log, p.pos) {
 		if err := l.copyPrefix(s, p.pos); err != nil {
 			return err
 		}
@@ -287,10 +297,10 @@ func (l *segLog) copyPrefix(s *segment, size int64) error {
 		err = copyBytes(tmp, src, size)
 		err = errors.Join(err, tmp.Close())
 	}
-	if err == nil {
-		err = l.m.fs.Rename(name+cutSuffix, name)
-	}
 	if err != nil {
+		return storageError("copy", name, &unwrittenError{err})
+	}
+	if err := l.m.fs.Rename(name+cutSuffix, name); err != nil {
 		return storageError("copy", name, err)
 	}
 	l.m.cache.drop(s.log)
@@ -401,13 +411,16 @@ func (l *segLog) reloadTimes(s *segment) error {
 func (l *segLog) RestartAt(offset int64) (Cut, error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
+	if cut, same, err := l.finishAgain(true, offset); same || err != nil {
+		return cut, err
+	}
 	if err := l.beginChange(); err != nil {
 		return Cut{}, err
 	}
-	return l.restartLocked(offset)
+	return l.restartLocked(true, offset)
 }
 
-func (l *segLog) restartLocked(offset int64) (Cut, error) {
+func (l *segLog) restartLocked(restart bool, offset int64) (Cut, error) {
 	if offset < 0 || offset == math.MaxInt64 {
 		return Cut{}, fmt.Errorf("restart %s at %d: %w", l.info.TopicPartition, offset, ErrOffsetOutOfRange)
 	}
@@ -437,17 +450,27 @@ func (l *segLog) restartLocked(offset int64) (Cut, error) {
 	l.rp.Store(offset)
 	l.updateTotals()
 	l.mu.Unlock()
-	if err := l.restartFiles(old, fresh); err != nil {
-		return Cut{}, l.fail(err)
-	}
-	n := l.st.number
-	l.st = newLogState(l.info.Key, offset)
-	l.st.number = n
-	if err := l.saveState(true); err != nil {
+	u := &unfinishedCut{restart: restart, offset: offset, cut: cut, finish: func() error { return l.restartAway(old, fresh) }}
+	if err := l.finishLocked(u); err != nil {
 		return Cut{}, err
 	}
 	l.log().Info("log restarted", zap.Int64("offset", offset), zap.Int64("end before", cut.To))
 	return cut, nil
+}
+
+// restartAway removes what is out of sight already. It can be done again.
+func (l *segLog) restartAway(old []*segment, fresh *segment) error {
+	if err := l.restartFiles(old, fresh); err != nil {
+		return err
+	}
+	before := l.st
+	l.st = newLogState(l.info.Key, fresh.base)
+	l.st.number = before.number
+	if err := l.trySaveState(true); err != nil {
+		l.st = before
+		return err
+	}
+	return nil
 }
 
 func (l *segLog) restartFiles(old []*segment, fresh *segment) error {
@@ -458,7 +481,7 @@ func (l *segLog) restartFiles(old []*segment, fresh *segment) error {
 		return err
 	}
 	if err := l.createLog(fresh); err != nil {
-		return err
+		return &unwrittenError{err} // an empty file: nothing can be in doubt
 	}
 	if err := l.m.cache.sync(fresh.log); err != nil {
 		return storageError("sync", fresh.log.path(), err)
@@ -498,8 +521,12 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 			return 0, err
 		}
 		if err := l.secureSnapshot(l.segs[n].base); err != nil {
-			return 0, l.fail(err)
+			return 0, l.failUnless(err)
 		}
+	}
+	// The state says so first: without room for that nothing has changed.
+	if err := l.trySaveStart(offset, n > 0); err != nil {
+		return 0, err
 	}
 	l.mu.Lock()
 	gone := l.segs[:n]
@@ -508,13 +535,10 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 	l.epochsDirty = l.epochs.truncateStart(offset) || l.epochsDirty
 	l.updateTotals()
 	l.mu.Unlock()
-	l.stStart = true
+	l.stStart = n == 0
+	l.m.markDirty(l)
 	if n == 0 {
-		l.m.markDirty(l)
-		return 0, l.trySaveState(false)
-	}
-	if err := l.saveState(true); err != nil {
-		return 0, err
+		return 0, nil
 	}
 	if err := l.removeSegments(gone); err != nil {
 		return 0, l.fail(err)
@@ -522,6 +546,5 @@ func (l *segLog) raiseLocked(offset int64) (int, error) {
 	if err := l.removeSnapshots(func(off int64) bool { return off < l.segs[0].base }); err != nil {
 		return 0, l.fail(err)
 	}
-	l.m.markDirty(l)
 	return n, nil
 }

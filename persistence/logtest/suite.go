@@ -36,6 +36,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"C15CutAndRefill", testC15},
 		{"TruncateInGapAndBatch", testTruncateEdges},
 		{"RestartAt", testRestart},
+		{"CutCounts", testCutCounts},
 		{"EpochsTrimmed", testEpochs},
 		{"C22AbortedTxns", testC22},
 		{"Producers", testProducers},

@@ -205,6 +205,48 @@ func testWideGap(t *testing.T, h Harness) {
 	}
 }
 
+// testCutCounts: a cut counts what it takes away: whole batches that end above the
+// log start, by whichever call, planned or made, in one segment or in several.
+func testCutCounts(t *testing.T, h Harness) {
+	t.Helper()
+	cuts := map[string]func(l persistence.Log) (persistence.Cut, error){
+		"restart":              func(l persistence.Log) (persistence.Cut, error) { return l.RestartAt(100) },
+		"restart below":        func(l persistence.Log) (persistence.Cut, error) { return l.RestartAt(3) },
+		"truncate below start": func(l persistence.Log) (persistence.Cut, error) { return l.Truncate(3) },
+		"truncate to start":    func(l persistence.Log) (persistence.Cut, error) { return l.Truncate(25) },
+	}
+	for _, cfg := range []persistence.Config{small, {}} {
+		for name, do := range cuts {
+			b := newBench(t, h, cfg)
+			b.fill(12)
+			gap := Build(Spec{Base: 40, Count: 3, Epoch: 2, Time: 1, Value: strings.Repeat("v", 200)})
+			b.append(gap)
+			require.NoError(t, b.log.RaiseLogStart(23)) // inside the last of the twelve
+			last := Build(Spec{Base: 22, Count: 2, Epoch: 1, Time: 1110, Value: "value"})
+			want := persistence.Cut{To: 43, Records: 5, Bytes: int64(len(last) + len(gap))}
+			switch name {
+			case "restart":
+				want.From = 100
+			case "restart below", "truncate below start":
+				want.From = 3
+			default:
+				want.From, want.Records, want.Bytes = 24, 3, int64(len(gap))
+			}
+			plan, err := b.log.PlanCut(want.From)
+			require.NoError(t, err)
+			cut, err := do(b.log)
+			require.NoError(t, err)
+			require.Equal(t, want, cut, name)
+			if name != "restart" { // nothing would be removed above the end
+				require.Equal(t, want, plan, name)
+			}
+			require.NoError(t, b.log.Close())
+			require.NoError(t, b.s.Delete(t.Context(), b.tp))
+			require.NoError(t, b.s.Close())
+		}
+	}
+}
+
 func testClosed(t *testing.T, h Harness) {
 	t.Helper()
 	b := newBench(t, h, small)
