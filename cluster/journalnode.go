@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,14 +21,16 @@ import (
 // MetadataShard is the shard of the metadata log; data shards count from 0.
 const MetadataShard int32 = -1
 
-// JournalOptions of NewJournal. Node, Shards, Open, Checkpoints, Copier and Logger
+// JournalOptions of NewJournal. Node, Shards, Streams, Checkpoints, Copier and Logger
 // are required.
 type JournalOptions struct {
 	Node        messages.NodeID
 	Incarnation messages.TopicID // of this process; random
 	Shards      int32            // data shards, the same on every node for good
-	// Open opens a shard's stream.
-	Open        func(ctx context.Context, shard int32) (stream, error)
+	// Streams has the shards' streams; one that isn't there is created with Replicas
+	// copies.
+	Streams     *Streams
+	Replicas    int
 	Checkpoints *Checkpoints
 	// Copier asks other nodes for what a replica that is behind lacks.
 	Copier copier
@@ -49,6 +52,8 @@ type JournalOptions struct {
 	Repairs int
 	Clock   clock.Clock // default clock.Wall
 	Logger  *zap.Logger
+
+	open func(ctx context.Context, shard int32) (stream, error) // of tests
 }
 
 func (o JournalOptions) withDefaults() JournalOptions {
@@ -73,6 +78,11 @@ func (o JournalOptions) withDefaults() JournalOptions {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.Wall{}
+	}
+	if o.open == nil {
+		o.open = func(ctx context.Context, shard int32) (stream, error) {
+			return o.Streams.Open(ctx, ShardName(shard), o.Replicas)
+		}
 	}
 	return o
 }
@@ -118,7 +128,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
-		st, err := o.Open(ctx, id)
+		st, err := o.open(ctx, id)
 		if err != nil {
 			stop(ErrClosed)
 			return nil, fmt.Errorf("open journal shard %d: %w", id, err)
@@ -162,6 +172,14 @@ func ShardOf(key messages.PartitionKey, shards int32) int32 {
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33
 	return int32(h % uint64(shards))
+}
+
+// ShardName is the name of a shard's stream.
+func ShardName(shard int32) string {
+	if shard == MetadataShard {
+		return "meta"
+	}
+	return strconv.Itoa(int(shard))
 }
 
 // shardKey names a shard's record in the checkpoint file.

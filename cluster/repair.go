@@ -142,6 +142,9 @@ func (s *streamed) repair(ctx context.Context, from copier) error {
 		}
 	}
 	first, err := from.Copy(ctx, s.d.key, s.copiedTo(), s.keptFrom())
+	if errors.Is(err, errAllBlank) && s.beginBlank() {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -164,6 +167,28 @@ func (s *streamed) repair(ctx context.Context, from copier) error {
 			return err
 		}
 	}
+}
+
+// blankLocked: nothing was ever known here of the partition.
+func (s *streamed) blankLocked() bool {
+	return s.behind && !s.whole && s.cause == nil && s.d.state == journal.NewState() && s.d.log.End() == 0
+}
+
+// beginBlank begins at nothing, because nobody has anything: the nodes stopped
+// between the creation of the topic and its first operation.
+func (s *streamed) beginBlank() bool {
+	s.mu.Lock()
+	ok := s.blankLocked()
+	if ok {
+		s.replayLocked()
+		s.markLocked()
+		ok = !s.behind
+	}
+	s.mu.Unlock()
+	if ok {
+		s.applied()
+	}
+	return ok
 }
 
 // keptFrom is the shard's sequence from which on every operation is kept.
@@ -267,6 +292,9 @@ func (s *streamed) offer(ctx context.Context, offset int64, sequence uint64) (pi
 func (s *streamed) snapshot() (piece, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.blankLocked() {
+		return piece{}, errBlank
+	}
 	if err := s.usableLocked(); err != nil {
 		return piece{}, err
 	}

@@ -35,13 +35,13 @@ type Replica struct {
 	cps  *Checkpoints
 	zl   *zap.Logger
 
-	mu      sync.Mutex // held for the whole of a change
-	order   orderer
+	mu    sync.Mutex // held for the whole of a change
+	order orderer
 	// localStart: the log start is this node's own business, with a stream too.
 	localStart bool
-	claimed atomic.Bool // by this process; what a checkpoint says is history
-	closed  atomic.Bool
-	leads   atomic.Bool
+	claimed    atomic.Bool // by this process; what a checkpoint says is history
+	closed     atomic.Bool
+	leads      atomic.Bool
 
 	gate     atomic.Uint32
 	retained atomic.Int64 // log end at open, or when retention last looked

@@ -248,10 +248,14 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 		s.behind, s.cause = true, err
 		return done, err
 	}
-	if op.Kind == journal.OpBaseline && err == nil {
-		s.baseline = false
-	}
 	s.markLocked()
+	if op.Kind == journal.OpBaseline && err == nil {
+		if s.baseline = false; s.d.log.End() != op.End {
+			// Another node's log has grown into the journal: this one has to copy it.
+			s.behind, s.whole, s.kept, s.keptLen, s.keptAt = true, false, nil, 0, position
+			s.shard.fellBehind(s)
+		}
+	}
 	return done, err
 }
 
