@@ -410,10 +410,13 @@ func (p *partition) event(c actor.Context, work uint32, e fetch.Event) {
 	case fetch.Failed:
 		p.feed(c, fsm.Failed{Work: work, Cause: causeOf(e.Err), Text: describeEvent(e)})
 	case fetch.NearEpoch:
-		p.bumpAhead(c)
+		p.bumpAhead(c, e.SourceEpoch)
 	case fetch.SourceLeaderMoved:
 		if work == p.fetchWork && p.core.State() == messages.StateMirroring {
 			p.enqueue(c, p.fetchJob(c, work, &e.Leader))
+			if e.Leader.Epoch > p.worker.replica.State().LeaderEpoch-fsm.BumpThreshold {
+				p.bumpAhead(c, e.Leader.Epoch)
+			}
 		}
 	case fetch.RefreshWanted:
 		p.shared.config.Source.Refresh(p.worker.mirror, "a fetch error says that metadata is old")
@@ -428,17 +431,32 @@ func (p *partition) event(c actor.Context, work uint32, e fetch.Event) {
 	}
 }
 
-// bumpAhead is the proactive bump: in the background, its failure is a warning.
-func (p *partition) bumpAhead(c actor.Context) {
+// bumpAhead is the proactive bump: in the background, its failure is a warning. The
+// source is asked for its epoch unless it has just named one. Elections without
+// records come to light by that alone before the next refresh, and a few of them in
+// a row are all that DLE is ahead.
+func (p *partition) bumpAhead(c actor.Context, source int32) {
 	if p.proactive {
 		return
 	}
 	p.proactive = true
 	root, self, life, ctx, w, log := c.ActorSystem().Root, c.Self(), p.life, p.ctx, p.worker, p.log
 	p.shared.helpers.Go(func() {
-		if err := w.bumpAhead(ctx); err != nil && ctx.Err() == nil {
+		bump := w.bumpAhead
+		if source != messages.NoEpoch {
+			bump = func(ctx context.Context) error { return w.bumpAbove(ctx, source) }
+		}
+		if err := bump(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("raise leader epoch ahead of time", zap.Error(err))
 		}
 		root.Send(self, partitionProactive{life: life})
 	})
+}
+
+func (w partitionWorker) bumpAbove(ctx context.Context, source int32) error {
+	least, err := fsm.BumpTarget(source)
+	if err != nil {
+		return err
+	}
+	return w.bump(ctx, least)
 }

@@ -352,6 +352,23 @@ func TestC06StopInABlackHole(t *testing.T) {
 	n.until("writable", func() bool { return produce(n) == nil })
 }
 
+// TestK9EpochFollowsElectionsWithoutRecords: the source elects leaders and nobody
+// writes. DLE stays ahead as soon as the source names its epoch, not at the next refresh.
+func TestK9EpochFollowsElectionsWithoutRecords(t *testing.T) {
+	n := newNode(t, t.TempDir(), freshImage(t, messages.DesiredActive))
+	a := n.untilFetching()
+	first := n.replica().State().LeaderEpoch
+	a.Notify(fetch.SourceLeaderMoved{Leader: fetch.Leader{ID: 2, Epoch: first - 3}})
+	a = n.untilFetching()
+	require.Equal(t, first, n.replica().State().LeaderEpoch, "far enough ahead")
+	a.Notify(fetch.SourceLeaderMoved{Leader: fetch.Leader{ID: 1, Epoch: first - 2}})
+	n.until("raised", func() bool { return n.replica().State().LeaderEpoch == first-2+10+1 })
+	require.Equal(t, messages.StateMirroring, n.status().State)
+	a = n.untilFetching()
+	a.Notify(fetch.NearEpoch{SourceEpoch: 40, LeaderEpoch: first}) // the same leader again
+	n.until("raised again", func() bool { return n.replica().State().LeaderEpoch == 51 })
+}
+
 func TestFailuresOfTheSource(t *testing.T) {
 	n := newNode(t, t.TempDir(), freshImage(t, messages.DesiredActive))
 	a := n.untilFetching()

@@ -274,6 +274,21 @@ func TestNearEpochOncePerEpoch(t *testing.T) {
 	require.Equal(t, 1, countEvents[fetch.NearEpoch](s))
 }
 
+// The same leader, elected again: its new epoch is told if it comes close to ours,
+// with no record under it.
+func TestNearEpochOfTheSameLeader(t *testing.T) {
+	c := oneTopic(t, 1, func(_ *stub.State, topic *stub.Topic) { topic.Partitions[0].Fill(5) })
+	s := newMemSink()
+	s.dle = 100
+	follow(t, c, s, nil)
+	s.waitEnd(t, 5)
+	c.Update(func(st *stub.State) { p := st.Topics["t"].Partitions[0]; p.Epoch = 97; p.Fill(1) })
+	s.waitEnd(t, 6)
+	require.Zero(t, countEvents[fetch.NearEpoch](s), "far enough")
+	c.Update(func(st *stub.State) { st.Topics["t"].Partitions[0].Epoch = 98 })
+	require.Equal(t, fetch.NearEpoch{BatchEpoch: messages.NoEpoch, SourceEpoch: 98, LeaderEpoch: 100}, waitEvent[fetch.NearEpoch](t, s))
+}
+
 func TestLeaderMoves(t *testing.T) {
 	for name, want := range map[string]struct {
 		change func(*stub.State)

@@ -24,10 +24,12 @@ type BatchEpochAboveSLE struct {
 	SourceEpoch int32
 }
 
-// NearEpoch says that batches came within 3 of the local leader epoch; they were
-// appended. Sent once per batch epoch.
+// NearEpoch says that the source came within 3 of the local leader epoch: by batches,
+// which were appended, or by the higher epoch of an unchanged leader. Sent once per
+// batch epoch and per epoch that the source names.
 type NearEpoch struct {
-	BatchEpoch  int32
+	BatchEpoch  int32 // NoEpoch if it wasn't a batch
+	SourceEpoch int32 // what the source has just named; NoEpoch if it wasn't that
 	LeaderEpoch int32
 }
 

@@ -37,6 +37,9 @@ func (w *Worker) step(ctx context.Context, p *partition, it item) {
 		w.log.Info("source leader epoch rose, leader unchanged", p.field(), zap.Int32("epoch", it.reply.Leader.Epoch))
 		p.setSourceEpoch(it.reply.Leader.Epoch)
 		p.rewind()
+		if it.reply.Leader.Epoch > local.LeaderEpoch-epochNear {
+			p.notify(NearEpoch{BatchEpoch: messages.NoEpoch, SourceEpoch: it.reply.Leader.Epoch, LeaderEpoch: local.LeaderEpoch})
+		}
 	case VerdictMoved:
 		w.depart(p, SourceLeaderMoved{Leader: it.reply.Leader})
 	case VerdictLeaderUnknown:
@@ -98,7 +101,7 @@ func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) 
 	p.faults, p.refreshSent = 0, false
 	if d.Near && d.Scan.MaxEpoch != p.nearEpoch {
 		p.nearEpoch = d.Scan.MaxEpoch
-		p.notify(NearEpoch{BatchEpoch: d.Scan.MaxEpoch, LeaderEpoch: p.sink.State().LeaderEpoch})
+		p.notify(NearEpoch{BatchEpoch: d.Scan.MaxEpoch, SourceEpoch: messages.NoEpoch, LeaderEpoch: p.sink.State().LeaderEpoch})
 	}
 	if d.Fail != nil {
 		w.fail(p, d.Fail)
