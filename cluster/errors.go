@@ -39,6 +39,10 @@ var (
 	// ErrNodeIDTaken: another process runs under the same node id. Each node needs
 	// an id of its own.
 	ErrNodeIDTaken = errors.New("another process runs under this node id")
+	// ErrForeignCluster: the data folder or the configuration has the id of another
+	// cluster than the other nodes have. Give the node an empty folder, or the right
+	// peers.
+	ErrForeignCluster = errors.New("node belongs to another cluster")
 	// ErrOutcomeUnknown: a message was published and may be stored or not.
 	ErrOutcomeUnknown = errors.New("outcome is unknown")
 	// ErrJournalFull: the stream has its maximum of bytes or too much to take in at

@@ -96,6 +96,33 @@ func TestServerRefusesStrangers(t *testing.T) {
 	}
 }
 
+// TestServerNodeIDTaken: a second process of a node's id on another machine. Its
+// server meets the first one by what third nodes tell, and one of them is told.
+func TestServerNodeIDTaken(t *testing.T) {
+	taken := make(chan error, 1)
+	c := startTestCluster(t, 3, func(o *ServerOptions) {
+		o.OnNodeIDTaken = func(err error) {
+			select {
+			case taken <- err:
+			default:
+			}
+		}
+	})
+	eventually(t, "routes", func() bool { return len(c.servers[1].Connected()) == 2 })
+	o := c.options(1)
+	o.Cluster.Listen, o.Cluster.StoreDir = freeAddress(t), t.TempDir()
+	twin, err := OpenServer(t.Context(), o)
+	require.NoError(t, err)
+	defer twin.Close()
+	select {
+	case err := <-taken:
+		require.ErrorIs(t, err, ErrNodeIDTaken)
+		require.ErrorContains(t, err, "node 1")
+	case <-time.After(testClusterWait):
+		t.Fatal("nobody noticed")
+	}
+}
+
 func TestServerPortInUse(t *testing.T) {
 	c := newTestCluster(t, 2, nil)
 	l, err := net.Listen("tcp", c.peers[1])
