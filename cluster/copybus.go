@@ -36,8 +36,9 @@ var errAllBlank = errors.New("no replica has anything of the partition")
 // errBlank: a replica that has never had anything of the partition.
 var errBlank = errors.New("the replica is blank")
 
-// busCopier is the [copier] of a cluster.
-type busCopier struct {
+// BusCopier asks the other nodes of a cluster for what a replica lacks. Its methods
+// may be called from any goroutine.
+type BusCopier struct {
 	bus *Bus
 	// where lists the other nodes that have a replica, the best one first.
 	where func(key messages.PartitionKey) (nodes []messages.NodeID)
@@ -46,12 +47,12 @@ type busCopier struct {
 
 // NewCopier copies over the bus. where lists the other nodes that have a replica of
 // a partition, the best one to ask first; live says which of them can answer.
-func NewCopier(bus *Bus, where func(messages.PartitionKey) []messages.NodeID, live func(messages.NodeID) bool) *busCopier { //nolint:revive // an unexported type keeps the interface small
-	return &busCopier{bus: bus, where: where, live: live}
+func NewCopier(bus *Bus, where func(messages.PartitionKey) []messages.NodeID, live func(messages.NodeID) bool) *BusCopier {
+	return &BusCopier{bus: bus, where: where, live: live}
 }
 
 // Copy is [copier.Copy].
-func (c *busCopier) Copy(ctx context.Context, key messages.PartitionKey, offset int64, sequence uint64) (piece, error) {
+func (c *BusCopier) Copy(ctx context.Context, key messages.PartitionKey, offset int64, sequence uint64) (piece, error) {
 	request := make([]byte, 0, copyRequestSize)
 	request = append(request, copyVersion)
 	request = append(request, key.TopicID[:]...)
@@ -83,7 +84,7 @@ func (c *busCopier) Copy(ctx context.Context, key messages.PartitionKey, offset 
 	return piece{}, errors.Join(errs...)
 }
 
-func (c *busCopier) ask(ctx context.Context, node messages.NodeID, request []byte) (piece, error) {
+func (c *BusCopier) ask(ctx context.Context, node messages.NodeID, request []byte) (piece, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, copyTimeout, messages.ErrTimedOut)
 	defer cancel()
 	answer, err := c.bus.Request(ctx, c.bus.NodeCopy(node), request)

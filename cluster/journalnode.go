@@ -102,7 +102,6 @@ type Journal struct {
 	author      journal.Author
 	shards      map[int32]*shard
 
-	ctx     func() context.Context // of the goroutines
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 
@@ -124,7 +123,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 	j := &Journal{
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
 		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard),
-		ctx: func() context.Context { return run }, stop: stop,
+		stop:    stop,
 		started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
@@ -134,6 +133,10 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 			return nil, fmt.Errorf("open journal shard %d: %w", id, err)
 		}
 		j.shards[id] = j.newShard(id, st)
+	}
+	for _, s := range j.shards {
+		j.running.Go(func() { s.run(run, s.pump) })
+		j.running.Go(func() { s.run(run, s.follow) })
 	}
 	j.running.Go(func() { j.beats(run) })
 	j.running.Go(func() { j.rounds(run) })
@@ -147,7 +150,7 @@ func (j *Journal) newShard(id int32, st stream) *shard {
 	s := &shard{
 		j: j, id: id, stream: st, log: j.log.With(zap.Int32("shard", id)),
 		proposer: journal.NewProposer(j.author, journal.ProposerOptions{}), waiting: make(map[journal.Ticket]*proposal),
-		pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
+		ready: make(chan struct{}), pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
 	}
 	if cp, ok := j.checkpoints.Take(shardKey(id)); ok {
 		s.stable = uint64(cp.State.Sequence)
@@ -223,9 +226,7 @@ func (j *Journal) start(id int32, find func(context.Context, messages.PartitionK
 	s := j.shards[id]
 	s.find = find
 	s.beatAt.Store(j.clock.Now().UnixNano())
-	ctx := j.ctx()
-	j.running.Go(func() { s.pump(ctx) })
-	j.running.Go(func() { s.follow(ctx) })
+	close(s.ready)
 }
 
 // watched says that the follower finds the replica from now on.
@@ -255,14 +256,13 @@ func (j *Journal) remember(newborns []*Replica) error {
 	return j.checkpoints.Put(true, cps...)
 }
 
-// recover finds out which topics are younger than a hole in the shard: those that
+// cover finds out which topics are younger than a hole in the shard: those that
 // the metadata log doesn't have yet.
-func (j *Journal) recover(s *shard) {
+func (j *Journal) cover(ctx context.Context, s *shard) {
 	meta := j.shards[MetadataShard]
 	if s == meta {
 		return
 	}
-	ctx := j.ctx()
 	j.running.Go(func() {
 		for ctx.Err() == nil {
 			_, last, err := meta.stream.Bounds(ctx)

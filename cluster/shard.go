@@ -36,8 +36,10 @@ type shard struct {
 	stream stream
 	log    *zap.Logger
 	// find returns this node's replica of a partition, nil if it has none. It waits
-	// until the metadata image knows the partition.
+	// until the metadata image knows the partition. Set before ready is closed.
 	find func(ctx context.Context, key messages.PartitionKey) (*Replica, error)
+
+	ready chan struct{} // closed when the shard is to be followed
 
 	mu       sync.Mutex
 	proposer *journal.Proposer
@@ -122,6 +124,15 @@ func (s *shard) pumpNow() {
 	}
 }
 
+// run waits until the shard is to be followed, then runs f.
+func (s *shard) run(ctx context.Context, f func(context.Context)) {
+	select {
+	case <-s.ready:
+		f(ctx)
+	case <-ctx.Done():
+	}
+}
+
 // pump publishes what the proposer gives out, in order.
 func (s *shard) pump(ctx context.Context) {
 	for {
@@ -183,7 +194,7 @@ func (s *shard) follow(ctx context.Context) {
 		}
 		if hole := (*HoleError)(nil); errors.As(err, &hole) {
 			s.log.Warn("journal messages are gone: replicas are copied", zap.Uint64("next", hole.Next), zap.Uint64("first", hole.First))
-			if err = s.skip(hole.First - 1); err == nil {
+			if err = s.skip(ctx, hole.First-1); err == nil {
 				continue
 			}
 		}
@@ -276,7 +287,7 @@ func (s *shard) waitApplied(ctx context.Context, sequence uint64) error {
 
 // skip goes on behind sequence: what was in between is gone, and every replica of
 // the shard on this node has to copy. That is durable before anything goes on.
-func (s *shard) skip(sequence uint64) error {
+func (s *shard) skip(ctx context.Context, sequence uint64) error {
 	s.covered.Store(math.MaxInt64)
 	var cps []Checkpoint
 	var behind []*streamed
@@ -298,7 +309,7 @@ func (s *shard) skip(sequence uint64) error {
 	for _, o := range behind {
 		s.fellBehind(o)
 	}
-	s.j.recover(s)
+	s.j.cover(ctx, s)
 	return nil
 }
 
