@@ -201,9 +201,21 @@ func (m *mirror) epochsKnown(c actor.Context, done epochsDone) {
 		m.epochsNext = append(m.epochsWait, m.epochsNext...)
 		m.epochsWait = nil
 	} else {
+		if done.err == nil {
+			m.noteOneWay(!done.mirrors.Supported)
+		}
 		m.tellEpochs(c, epochsSeen{mirrors: done.mirrors, err: done.err})
 	}
 	m.lookUpEpochs(c)
+}
+
+// noteOneWay says once that a start can't know what both sides agree on: the
+// source is an ordinary Kafka.
+func (m *mirror) noteOneWay(oneWay bool) {
+	if oneWay && !m.oneWay {
+		m.log.Info("the source has no mirror API: mirroring is one-way, a start copies everything again, no failback")
+	}
+	m.oneWay = oneWay
 }
 
 func (m *mirror) tellEpochs(c actor.Context, seen epochsSeen) {

@@ -217,9 +217,13 @@ func (w partitionWorker) align(ctx context.Context, work uint32) fsm.Input {
 	if w.replica.State().End <= offset {
 		return fsm.Truncated{Work: work}
 	}
+	reason := fmt.Sprintf("start: last mirror epoch %d", lme)
+	if lme == messages.NoEpoch {
+		reason = "start: the source knows no last mirror epoch, everything is copied again"
+	}
 	var cut persistence.Cut
 	err = w.disk(ctx, func() error {
-		cut, err = w.replica.Truncate(ctx, offset, fmt.Sprintf("start: last mirror epoch %d", lme))
+		cut, err = w.replica.Truncate(ctx, offset, reason)
 		return err
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kagami/messages"
+	"kagami/messages/wire"
 	"kagami/messages/batch"
 )
 
@@ -62,10 +63,7 @@ type CodeError struct {
 
 // Error is the request, Kafka's name for the code, and the source's text.
 func (e *CodeError) Error() string {
-	name := "code"
-	if err := kerr.TypedErrorForCode(e.Code); err != nil {
-		name = err.Message
-	}
+	name := wire.ErrorName(e.Code)
 	if e.Text != "" {
 		return fmt.Sprintf("%s answered by the source with %s (%d): %s", e.Request, name, e.Code, e.Text)
 	}

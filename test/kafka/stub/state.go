@@ -125,15 +125,16 @@ func (p *Partition) Truncate(offset int64) {
 	}
 }
 
-// epochEnd is the largest epoch <= epoch and where it ends.
+// epochEnd is the largest epoch <= epoch and where it ends. Below all that it has,
+// Kafka answers the epoch itself and where its log begins.
 func (p *Partition) epochEnd(epoch int32) (e int32, end int64) {
 	e, end = -1, -1
 	for _, b := range p.Batches {
 		if b.Epoch > epoch {
-			if e >= 0 {
-				return e, b.Base
+			if e < 0 {
+				e = epoch
 			}
-			return -1, -1
+			return e, b.Base
 		}
 		e, end = b.Epoch, p.End()
 	}
