@@ -104,6 +104,11 @@ func (w *world) topic(name string, partitions int32, replicas int16, configs ...
 	}
 	_, err := w.a.Admin.CreateTopic(w.ctx, partitions, replicas, m, name)
 	require.NoError(w.t, err)
+	// The controller answers before the brokers know the topic.
+	require.NoError(w.t, kafka.Poll(w.ctx, func() error {
+		_, err := w.a.Topic(w.ctx, name)
+		return err
+	}))
 }
 
 // load writes records to a topic of A.

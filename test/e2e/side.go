@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -25,7 +26,9 @@ type Side struct {
 
 // NewSide connects to a cluster; the caller closes it.
 func NewSide(name, bootstrap string) (*Side, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...))
+	// By default what kadm says of topics is up to 5 s old.
+	const metadataMinAge = 10 * time.Millisecond
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(metadataMinAge))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", name, err)
 	}

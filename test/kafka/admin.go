@@ -32,9 +32,13 @@ func Poll(ctx context.Context, f func() error) error {
 	}
 }
 
+// metadataMinAge: kadm's metadata may be so old. By default it is 5 s, which every
+// wait for a change would last.
+const metadataMinAge = 10 * time.Millisecond
+
 // Client is a new kgo client of the cluster; the caller closes it.
 func (c *Cluster) Client(opts ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.Seeds()...)}, opts...)...)
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.Seeds()...), kgo.MetadataMinAge(metadataMinAge)}, opts...)...)
 }
 
 // ready waits until each of the brokers answers by itself and names at least

@@ -1,6 +1,8 @@
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -128,8 +130,30 @@ public final class Client {
         }
     }
 
-    private static KafkaProducer<String, String> producer(Job job) {
-        return new KafkaProducer<>(job.client(), new StringSerializer(), new StringSerializer());
+    private static KafkaProducer<String, String> producer(Job job) throws Exception {
+        KafkaProducer<String, String> producer = new KafkaProducer<>(job.client(), new StringSerializer(), new StringSerializer());
+        long id = job.number("pid", -1);
+        if (id >= 0) {
+            becomeProducer(producer, id);
+        }
+        return producer;
+    }
+
+    /**
+     * Gives a new idempotent producer an id of our choice, in place of the one that it fetches by itself at first.
+     * The library can only be told so behind its back.
+     */
+    private static void becomeProducer(KafkaProducer<String, String> producer, long id) throws Exception {
+        Field manager = KafkaProducer.class.getDeclaredField("transactionManager");
+        manager.setAccessible(true);
+        Field field = manager.getType().getDeclaredField("producerIdAndEpoch");
+        field.setAccessible(true);
+        Constructor<?> make = field.getType().getDeclaredConstructor(long.class, short.class);
+        Object none = make.newInstance(-1L, (short) -1);
+        while (field.get(manager.get(producer)).equals(none)) {
+            Thread.sleep(5);
+        }
+        field.set(manager.get(producer), make.newInstance(id, (short) 0));
     }
 
     private static ProducerRecord<String, String> record(Job job, String value) {
@@ -139,7 +163,8 @@ public final class Client {
 
     /**
      * Writes prefix-0, prefix-1 and so on, rate of them per second. With await=true the first record is sent again
-     * for as long as a policy refuses it, which is what a topic that isn't writable yet looks like.
+     * for as long as a policy refuses it, which is what a topic that isn't writable yet looks like. With pid=5 the
+     * producer is number 5 of its cluster.
      */
     private static void produce(Job job) throws Exception {
         String prefix = job.text("prefix", job.text("name", "value")) + "-";
@@ -234,13 +259,17 @@ public final class Client {
                 from.put(new TopicPartition(topic, Integer.parseInt(at[0])), new OffsetAndMetadata(Long.parseLong(at[1]), epoch, ""));
             }
             consumer.assign(from.keySet());
+            // A committed position is looked up when the consumer knows the topic already. Only then is its epoch
+            // compared with that of the metadata.
+            consumer.seekToBeginning(from.keySet());
+            from.keySet().forEach(consumer::position);
             from.forEach(consumer::seek);
             job.event("assigned", from.size());
             Map<TopicPartition, Long> positions = new HashMap<>();
             long until = System.nanoTime() + job.number("millis", Long.MAX_VALUE / 4_000_000) * 1_000_000;
             for (long done = 0; done < count && System.nanoTime() < until && !STOPPING.get(); ) {
                 for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(100))) {
-                    job.event("record", r.value(), r.partition(), r.offset(), r.leaderEpoch().orElse(-1));
+                    job.event("record", r.value().replace(' ', '_'), r.partition(), r.offset(), r.leaderEpoch().orElse(-1));
                     done++;
                 }
                 from.keySet().forEach(p -> position(job, consumer, p, positions));
