@@ -38,7 +38,7 @@ func TestD16StopKilledAfterEachStep(t *testing.T) {
 		return !step || !strings.HasSuffix(nameOf(p), ".after")
 	})
 	require.GreaterOrEqual(t, len(after), 3*5, "three stops of detach, bump, abort, reset, STOPPED")
-	tryAll(t, &scenarioLife, base, chosen(after, 9))
+	tryAll(t, &scenarioLife, base, chosen(after, 6))
 }
 
 // TestD56StopOutOfTruncationKilled: STOPPED, no LME is computed, the older one
@@ -141,7 +141,7 @@ func TestCrashInRecovery(t *testing.T) {
 	const reached = 40 // points of the second process
 	s := &scenarioFiles
 	base, points := undisturbed(t, s)
-	firsts, seconds := 3, 4
+	firsts, seconds := 2, 5
 	which := os.Getenv("KAGAMI_CRASHPOINTS")
 	if which != "" {
 		firsts, seconds = 16, reached
@@ -160,7 +160,7 @@ func TestCrashInRecovery(t *testing.T) {
 		require.NoError(t, err)
 		then := strings.Fields(string(b))
 		for _, p := range spread(then[:min(reached, len(then))], seconds) {
-			if which == "all" || strings.Contains(first, which) {
+			if wanted(first, which) {
 				cases = append(cases, crashCase{point: first, then: p})
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ const (
 	// middle closes the connection, so it is rarely used up.
 	crashTryTimeout = 5 * time.Second
 	// crashRunTimeout bounds one run; an undisturbed one takes three seconds.
-	crashRunTimeout = time.Minute
+	crashRunTimeout = 2 * time.Minute
 	// lateWait is how long a stopped partition is watched for batches that come
 	// from the source, which has new ones. A fetcher would take milliseconds.
 	lateWait = 100 * time.Millisecond
@@ -85,9 +86,7 @@ func newCrashNode(ctx context.Context, o crashNodeOptions) (*crashNode, error) {
 		n.always = []string{"KAGAMI_FAULT_HOLD=" + o.hold + "=" + n.fifo}
 	}
 	props := map[string]string{"mirror.state.topic.num.partitions": "1", "mirror.metadata.refresh.interval.ms": "300"}
-	for k, v := range o.props {
-		props[k] = v
-	}
+	maps.Copy(props, o.props)
 	if n.node, err = PrepareNode(NodeOptions{Dir: o.dir, Program: path, Properties: props}); err != nil {
 		return nil, err
 	}
@@ -359,7 +358,7 @@ func (n *crashNode) refused() error {
 	return n.try("a write that must be refused", func(ctx context.Context) error {
 		_, err := n.produceOnce(ctx, stub.Spec{Records: []stub.Record{{Value: []byte("refused")}}})
 		if !errors.Is(err, kerr.PolicyViolation) {
-			return fmt.Errorf("the answer is %v, want POLICY_VIOLATION", err)
+			return errors.Join(errors.New("want POLICY_VIOLATION"), err)
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func TestCrashPair(t *testing.T) {
 			require.NoError(t, base.judge(base))
 			b, err := os.ReadFile(list)
 			require.NoError(t, err)
-			cases := chooseCases(strings.Fields(string(b)), 9, os.Getenv("KAGAMI_CRASHPOINTS"))
+			cases := chooseCases(strings.Fields(string(b)), 6, os.Getenv("KAGAMI_CRASHPOINTS"))
 			missed := runCases(t, cases, func(c crashCase) (int, error) {
 				var envs [2][][]string
 				envs[i] = c.envs()

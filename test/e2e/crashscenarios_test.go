@@ -259,7 +259,7 @@ var scenarioAligning = crashScenario{
 
 // scenarioCutting stops between the decision to cut the log and the cut.
 var scenarioCutting = crashScenario{
-	name: "stop in the middle of a cut", hold: "journal.data.Truncate.checkpointed",
+	name: "stop in the middle of a cut", hold: "journal.data.Truncate.checkpointed,partition.Align.after",
 	tail: stoppedTail, lmes: []int{1, 0}, through: []string{"STOPPED", "LOG_TRUNCATION", "STOPPING", "STOPPED"},
 	run: func(w *crashWorld) error {
 		return aligning(w, func() error { return w.hold(w.start, w.askStopSeen) })
@@ -355,12 +355,12 @@ func (w *crashWorld) away() error {
 // producers, and cuts over segment bounds, so that every change of files that
 // package persistence makes happens.
 var scenarioFiles = crashScenario{
-	name:  "files",
+	name: "files",
 	props: map[string]string{
 		"log.segment.bytes": "300", "log.flush.interval.ms": "20", "log.segment.delete.delay.ms": "0",
 		"metadata.log.max.record.bytes.between.snapshots": "1000",
 	},
-	tail:  stoppedTail, lmes: []int{1, 1},
+	tail: stoppedTail, lmes: []int{1, 1},
 	run: func(w *crashWorld) error {
 		fill := func(n int) func() error {
 			return func() error {
