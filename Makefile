@@ -3,6 +3,7 @@
 GO       ?= go
 FUZZTIME ?= 10s
 SEED     ?=
+SEEDS    ?=
 SOURCE   ?= kagami
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BIN      := bin
@@ -56,8 +57,10 @@ bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./fetch/... ./persistence/... ./cluster/... ./broker/...
 	KAGAMI_BENCH=1 $(GO) test -count=1 -timeout 60m -v ./test/bench/...
 
+## sim: the simulation: one seed (SEED=7), the first N (SEEDS=20000), or 1,000. A failing seed prints how to repeat it
+##      and the shortest list of commands that was found: a script for test/sim/testdata
 sim:
-	KAGAMI_SIM_SEED=$(SEED) $(GO) test -count=1 ./test/sim/...
+	KAGAMI_SIM_SEED=$(SEED) KAGAMI_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 ./test/sim/...
 
 e2e:
 	$(GO) test -count=1 -timeout 40m -v ./test/e2e/...

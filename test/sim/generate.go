@@ -36,6 +36,9 @@ var wishes = []wish{
 	{3, false, false, func(g *generator) string { return "begin " + g.partition(g.producing) }},
 	{3, false, false, func(g *generator) string { return "commit " + g.partition(g.producing) }},
 	{10, true, false, (*generator).want},
+	{2, false, false, func(g *generator) string {
+		return "all " + g.cluster().name + " " + []string{"active", "stopped"}[g.rng.IntN(2)]
+	}},
 	{14, true, false, func(g *generator) string { return "fetch " + g.leader() }},
 	{3, true, true, func(g *generator) string { return "resend " + g.node().name }},
 	{3, true, false, func(g *generator) string { return "timer " + g.leader() }},

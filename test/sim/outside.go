@@ -25,6 +25,7 @@ var outside = map[string]outsideCommand{
 	"revive":   {"CLUSTER TOPIC: an unclean election that brings back what the last one lost", onPartition((*cluster).revive)},
 	"retain":   {"CLUSTER TOPIC N: retention or DeleteRecords removes the oldest N", onPartition((*cluster).retain)},
 	"want":     {"CLUSTER TOPIC active|paused|stopped: an operator", onPartition((*cluster).want)},
+	"all":      {"CLUSTER active|paused|stopped: the same for all topics, as with the pattern .*", onCluster((*cluster).wantAll)},
 	"recover":  {"CLUSTER TOPIC: RecoverMirrorTopics", toLeader(fsm.Recover{})},
 	"fault":    {"CLUSTER TOPIC: something only people can end", toLeader(fsm.Fault{Text: "a fault"})},
 	"over":     {"CLUSTER TOPIC: it has ended", toLeader(fsm.FaultOver{})},
@@ -234,6 +235,13 @@ func (c *cluster) want(p int, arg string) bool {
 		c.publish()
 	}
 	return ok
+}
+
+func (c *cluster) wantAll(arg string) (did bool) {
+	for p := range c.image {
+		did = c.want(p, arg) || did
+	}
+	return did
 }
 
 // refresh is the mirror's periodic look at its source: the cluster id, whether it

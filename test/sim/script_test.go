@@ -92,7 +92,7 @@ func playScript(text string) string {
 	w.telling = true
 	w.drain(100)
 	inOutput := false
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		switch {
 		case line == "----":
 			inOutput = true

@@ -29,27 +29,31 @@ func play(commands []string, tracing bool) (*world, []string) {
 	return w, done
 }
 
-// shrink drops commands for as long as the same invariant still breaks (delta
-// debugging): first large pieces of the list, then single ones. tries bounds the
-// number of runs.
-func shrink(commands []string, tries int) []string {
-	w, done := play(commands, false)
-	if w.broken == "" {
+// breaks plays commands and reports whether they break the invariant of this name,
+// and the commands that had any meaning.
+func breaks(invariant string) func(commands []string) (done []string, broke bool) {
+	return func(commands []string) ([]string, bool) {
+		w, done := play(commands, false)
+		return done, strings.HasPrefix(w.broken, invariant+": ")
+	}
+}
+
+// shrink drops commands for as long as a run still fails (delta debugging): first
+// large pieces of the list, then single ones. tries bounds the number of runs.
+func shrink(commands []string, tries int, fails func([]string) ([]string, bool)) []string {
+	best, failed := fails(commands)
+	if !failed {
 		return commands
 	}
-	name, _, _ := strings.Cut(w.broken, ": ")
-	best := done
 	for size := max(1, len(best)/2); tries > 0; {
 		smaller := false
 		for at := len(best) - size; at > -size && tries > 0; at -= size {
-			from := max(0, at)
-			to := min(len(best), at+size)
+			from, to := max(0, at), min(len(best), at+size)
 			if from >= to {
 				continue
 			}
 			tries--
-			w, done := play(slices.Concat(best[:from], best[to:]), false)
-			if strings.HasPrefix(w.broken, name+": ") {
+			if done, failed := fails(slices.Concat(best[:from], best[to:])); failed {
 				best, smaller = done, true
 			}
 		}
