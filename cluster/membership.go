@@ -205,7 +205,7 @@ func (m *Membership) ownBeat(node messages.NodeID) (Beat, time.Duration, bool) {
 }
 
 // Watch has f called after the list of live nodes changed, until cancel is
-// called. f must not block. A cluster of one never changes.
+// called. f must not block and may be called by several goroutines. A cluster of one never changes.
 func (m *Membership) Watch(f func()) (cancel func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,7 +36,7 @@ type StreamsOptions struct {
 	// its place with the stream's bounds. Default 2 s.
 	CheckInterval time.Duration
 	// FollowBytesMax limits what waits for one follower in memory; what is beyond
-	// it is read again. Default 32 MiB, at least one message of the largest size.
+	// it is read again. Default 24 MiB, at least one message of the largest size.
 	FollowBytesMax int
 	Clock          clock.Clock // default clock.Wall
 	Logger         *zap.Logger
@@ -48,7 +48,7 @@ func (o StreamsOptions) withDefaults() StreamsOptions {
 	setDefault(&o.PublishTimeout, 10*time.Second)
 	setDefault(&o.RequestTimeout, 2*time.Second)
 	setDefault(&o.CheckInterval, 2*time.Second)
-	setDefault(&o.FollowBytesMax, 32<<20)
+	setDefault(&o.FollowBytesMax, 24<<20)
 	if o.Clock == nil {
 		o.Clock = clock.Wall{}
 	}
@@ -96,7 +96,7 @@ func OpenStreams(ctx context.Context, srv *Server, o StreamsOptions) (*Streams, 
 		return nil, errors.New("open journal streams: the server is alone and has no JetStream")
 	}
 	s := &Streams{opts: o, log: o.Logger.Named("streams"), server: srv, waiting: make(map[uint64]*publish)}
-	s.opts.FollowBytesMax = max(o.FollowBytesMax, 2*srv.opts.MessageBytesMax)
+	s.opts.FollowBytesMax = max(o.FollowBytesMax, srv.opts.MessageBytesMax+64<<10)
 	var err error
 	s.send, err = srv.connect("journal-send", s.log, nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { s.disconnected(err) }))
 	if err != nil {
@@ -268,7 +268,8 @@ func (st *Stream) Name() string { return st.name }
 
 // Bounds are the first sequence that the stream has and the last one. Without a
 // message first is last+1. They come from the stream's leader while it hears a
-// quorum, so a later answer is never lower.
+// quorum: everything that a leader acknowledged before is below last. A replica
+// may be ahead of its leader for a moment.
 func (st *Stream) Bounds(ctx context.Context) (first, last uint64, err error) {
 	info, err := st.trusted(ctx)
 	if err != nil {

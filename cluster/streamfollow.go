@@ -73,27 +73,30 @@ type follower struct {
 	apply   func(uint64, []byte) error
 	next    uint64 // sequence that is due
 	checkAt time.Time
-	// back counts looks in a row at a stream that ends below next-1. Two are
-	// needed, for a bound that comes from a leader just before it is deposed.
-	back int
+	dropped bool // the subscription dropped messages
+	// back counts looks in a row that saw the stream end at backLast, below next-1.
+	back     int
+	backLast uint64
 }
+
+// backLooks prove that the journal went back. One doesn't: a replica may have
+// applied more than its leader, and the messages of a replica were read.
+const backLooks = 3
 
 func (fo *follower) run(ctx context.Context) error {
 	for {
-		if !fo.streams.opts.Clock.Now().Before(fo.checkAt) {
-			if err := fo.check(ctx); err != nil {
-				return err
-			}
-		}
 		m, err := fo.receive(ctx)
 		switch {
 		case errors.Is(err, nats.ErrSlowConsumer):
-			fo.checkAt = time.Time{} // some were dropped, maybe the last ones
+			fo.dropped = true // what wasn't dropped is still there
 			continue
 		case err != nil:
 			return err
 		case m == nil:
-			continue // time to check
+			if err := fo.check(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		sequence, ok := fo.sequence(m)
 		if !ok || sequence < fo.next {
@@ -113,12 +116,25 @@ func (fo *follower) run(ctx context.Context) error {
 	}
 }
 
-// receive waits until the next check at most. No message is no error then.
+// receive waits until the next check at most; no message says that it is due.
+// It never is while messages wait here: those may be purged by now, and count.
 func (fo *follower) receive(ctx context.Context) (*nats.Msg, error) {
-	if m, _, err := fo.pending(); m != nil || err != nil {
-		return m, err
+	n, _, err := fo.sub.Pending()
+	if err != nil {
+		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, max(time.Millisecond, fo.checkAt.Sub(fo.streams.opts.Clock.Now())))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if n > 0 {
+		return fo.sub.NextMsg(time.Minute) // it is there; no timer
+	}
+	due := fo.checkAt.Sub(fo.streams.opts.Clock.Now())
+	if fo.dropped || due <= 0 {
+		fo.dropped = false
+		return nil, nil //nolint:nilnil // nothing new is a result
+	}
+	wait, cancel := context.WithTimeout(ctx, due)
 	defer cancel()
 	m, err := fo.sub.NextMsgWithContext(wait)
 	if err != nil && wait.Err() != nil {
@@ -128,15 +144,6 @@ func (fo *follower) receive(ctx context.Context) (*nats.Msg, error) {
 		return nil, nil //nolint:nilnil // nothing new is a result
 	}
 	return m, err
-}
-
-// pending takes what is there already without the price of a timer.
-func (fo *follower) pending() (m *nats.Msg, n int, err error) {
-	if n, _, err = fo.sub.Pending(); err != nil || n == 0 {
-		return nil, n, err
-	}
-	m, err = fo.sub.NextMsg(time.Minute)
-	return m, n, err
 }
 
 func (fo *follower) sequence(m *nats.Msg) (uint64, bool) {
@@ -160,20 +167,29 @@ func (fo *follower) take(sequence uint64, payload []byte) error {
 	return nil
 }
 
+// checkWait bounds a look at the bounds: without a leader there is no answer, and
+// messages of the next leader wait meanwhile.
+const checkWait = 500 * time.Millisecond
+
 // check compares the place with the stream's bounds and reads what is missing.
 func (fo *follower) check(ctx context.Context) error {
-	first, last, err := fo.bounds(ctx)
-	if err != nil {
+	look, cancel := context.WithTimeout(ctx, checkWait)
+	first, last, err := fo.stream.Bounds(look)
+	cancel()
+	now := fo.streams.opts.Clock.Now()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		fo.checkAt = now.Add(min(checkWait, fo.streams.opts.CheckInterval))
+		return nil
+	case err != nil:
 		return err
 	}
-	fo.checkAt = fo.streams.opts.Clock.Now().Add(fo.streams.opts.CheckInterval)
+	fo.checkAt = now.Add(fo.streams.opts.CheckInterval)
 	switch {
 	case last+1 < fo.next:
-		fo.back++
-		if fo.back >= 2 {
-			return fmt.Errorf("%w: it ends at %d, %d was seen", ErrJournalWentBack, last, fo.next-1)
-		}
-		return nil
+		return fo.wentBack(last)
 	case first > fo.next:
 		return fo.hole(first)
 	}
@@ -181,13 +197,18 @@ func (fo *follower) check(ctx context.Context) error {
 	return fo.catchUp(ctx, last)
 }
 
-func (fo *follower) hole(first uint64) error {
-	return &HoleError{Journal: fo.stream.name, Next: fo.next, First: first}
+func (fo *follower) wentBack(last uint64) error {
+	if last != fo.backLast {
+		fo.back, fo.backLast = 0, last
+	}
+	if fo.back++; fo.back < backLooks {
+		return nil
+	}
+	return fmt.Errorf("%w: it ends at %d, %d was seen", ErrJournalWentBack, last, fo.next-1)
 }
 
-// bounds waits for a leader as long as ctx lasts.
-func (fo *follower) bounds(ctx context.Context) (first, last uint64, err error) {
-	return fo.stream.Bounds(ctx)
+func (fo *follower) hole(first uint64) error {
+	return &HoleError{Journal: fo.stream.name, Next: fo.next, First: first}
 }
 
 // catchUp reads what is due up to a sequence that the stream has had. It may
@@ -204,7 +225,7 @@ func (fo *follower) catchUp(ctx context.Context, upTo uint64) error {
 			fruitless, wait = 0, retryWaitMin
 			continue
 		}
-		first, _, err := fo.bounds(ctx)
+		first, _, err := fo.stream.Bounds(ctx)
 		if err != nil {
 			return err
 		}
@@ -286,7 +307,7 @@ func (fo *follower) fromLeader(ctx context.Context, jump uint64) error {
 	err := fo.streams.tryAPI(ctx, "STREAM.MSG.GET."+fo.stream.stream, map[string]uint64{"seq": fo.next}, &answer)
 	switch {
 	case isAPIError(err, codeNoMessage):
-		first, last, err := fo.bounds(ctx)
+		first, last, err := fo.stream.Bounds(ctx)
 		if err != nil {
 			return err
 		}
