@@ -109,6 +109,21 @@ func (w *crashWorld) awaitCopied() (client.DescribedPartition, error) {
 	return w.awaitEnd(w.sourceEnd())
 }
 
+// awaitCut is awaitCopied, and waits until the description tells of what was cut
+// so far, and of a gap up to an offset (-1: of none): it may come later than the
+// records do.
+func (w *crashWorld) awaitCut(records, gapTo int64) (client.DescribedPartition, error) {
+	if p, err := w.awaitCopied(); err != nil {
+		return p, err
+	}
+	return w.look(func(p client.DescribedPartition) error {
+		if p.CutRecords != records || p.GapTo != gapTo {
+			return fmt.Errorf("%d records were cut and the gap goes to %d, want %d and %d", p.CutRecords, p.GapTo, records, gapTo)
+		}
+		return nil
+	})
+}
+
 // mirror creates the mirror of a source with four records and waits for them.
 func (w *crashWorld) mirror() error {
 	w.part(func(p *stub.Partition) { p.Fill(4) })
