@@ -60,7 +60,10 @@ func (n *Node) PlanStart(ctx context.Context, mirror string, patterns messages.T
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return p.unknown(selector, err), nil
+		if rows := p.unknown(selector, err); len(rows) > 0 {
+			return rows, nil
+		}
+		return nil, fmt.Errorf("%w: the source of mirror %s can't be asked which topics match: %w", messages.ErrTimedOut, mirror, err)
 	}
 	return p.plan(ctx, selector), nil
 }

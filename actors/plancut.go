@@ -21,6 +21,7 @@ type cutPlan struct {
 	reasons []string
 
 	end     int64 // log end after the cuts so far
+	all     bool  // the log begins again at end
 	settled bool
 	err     error // why it isn't known how the start ends
 }
@@ -53,7 +54,7 @@ func (c *cutPlan) within(r fetch.Range, known, diverges bool) {
 		c.fault(fmt.Errorf("%s: %w", c.tp, errNoSource))
 	case r.Start > c.end:
 		c.reasons = append(c.reasons, fmt.Sprintf("the source's log starts at %d: what is below goes", r.Start))
-		c.end, c.settled = r.Start, true
+		c.end, c.settled, c.all = r.Start, true, true
 	}
 	c.source = r
 	if !diverges && !c.settled {
@@ -128,7 +129,11 @@ func (c *cutPlan) answer(asked int32, a fetch.EpochEnd) {
 // finish writes the plan into its row.
 func (c *cutPlan) finish(row *messages.PlannedStart) {
 	if c.err == nil {
-		row.Records, row.Bytes, c.err = countFrom(c.log, c.end)
+		from := c.end
+		if c.all {
+			from = c.log.LogStart()
+		}
+		row.Records, row.Bytes, c.err = countFrom(c.log, from)
 	}
 	if c.err != nil {
 		row.Unknown, row.Records, row.Bytes = true, -1, -1
@@ -163,20 +168,32 @@ func landing(log persistence.Log, offset int64) int64 {
 	base := max(start, min(first, offset))
 	for back := int64(1); ; back *= 2 { // on a compacted log a gap may be before it
 		from := max(start, base-back)
-		last := start
-		_, _, err := headersFrom(log, from, planChunkBytes, func(h batch.Header) bool {
+		last, err := lastEnd(log, from, base)
+		switch {
+		case err != nil:
+			return base
+		case last > from || from == start:
+			return max(start, last)
+		}
+	}
+}
+
+// lastEnd is where the last batch at or above from ends that lies below base, 0
+// if there is none.
+func lastEnd(log persistence.Log, from, base int64) (last int64, err error) {
+	for from < base { // a chunk ends where its segment does
+		_, next, err := headersFrom(log, from, planChunkBytes, func(h batch.Header) bool {
 			if h.LastOffset() < base {
-				last = max(last, h.LastOffset()+1)
+				last = h.LastOffset() + 1
 			}
 			return h.LastOffset() < base
 		})
-		if err != nil {
-			return base
+		if err != nil || next <= from {
+			return last, err
 		}
-		if last > start || from == start {
-			return last
-		}
+		from = next
 	}
+	return last, nil
 }
 
 // countFrom counts the batches from offset on: records and bytes.

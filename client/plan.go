@@ -52,6 +52,7 @@ func (c *Client) PlanMirrorStart(ctx context.Context, mirror string, include, ex
 	}
 	wg.Wait()
 	plan, rows := &Plan{}, map[messages.TopicPartition]messages.PlannedStart{}
+	var refused error // one node that knows something is enough
 	for i, a := range answers {
 		b := meta.Brokers[i]
 		if a.err != nil {
@@ -59,9 +60,13 @@ func (c *Client) PlanMirrorStart(ctx context.Context, mirror string, include, ex
 			continue
 		}
 		if err := topError(a.resp.ErrorCode, a.resp.ErrorMessage); err != nil {
-			return nil, err
+			refused = err
+			continue
 		}
 		mergePlan(rows, a.resp)
+	}
+	if refused != nil && len(rows) == 0 {
+		return nil, refused
 	}
 	if len(plan.Unanswered) == len(answers) && len(answers) > 0 {
 		return nil, fmt.Errorf("plan a start: no node answered: %w", plan.Unanswered[0].Err)

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"kagami/messages"
 	"kagami/messages/wire"
 	"kagami/messages/wire/wiretest"
 )
@@ -63,48 +62,88 @@ func (b *bench) hasLogs(logs map[string][]destLog) {
 	})
 }
 
+// plans sets the answer of PlanMirrorStart.
+func (b *bench) plans(resp wire.PlanMirrorStartResponse) {
+	b.Handle(wire.KeyPlanMirrorStart, func(int32, kmsg.Request) kmsg.Response { return &resp })
+}
+
 func TestDryRunStart(t *testing.T) {
 	b := newBench(t)
-	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1")})
-	b.source.topics = sourceTopics("new", "old", "other")
-	b.source.topics["old"] = b.source.topics["other"] // three partitions
-	b.source.lmes = map[messages.TopicPartition]int32{
-		{Topic: "old", Partition: 0}: 5,
-		{Topic: "old", Partition: 1}: 3,
+	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1"), "sasl.jaas.config": nil}) // no credentials are needed
+	type planned = wire.PlanMirrorStartResponsePlannedPartition
+	topics := []wire.PlanMirrorStartResponsePlannedTopic{
+		{TopicName: "old", Partitions: []planned{
+			{PartitionIndex: 1, LogEnd: 50, CutTo: 0, Records: 40, Bytes: 4000, Reason: "no last mirror epoch on the source: all is copied again"},
+			{PartitionIndex: 0, LogEnd: 100, CutTo: 90, Records: 10, Bytes: 700, Reason: "last mirror epoch 5; diverging inside epoch 5, which ends at 90 on the source"},
+		}},
+		{TopicName: "new", Partitions: []planned{{LogEnd: -1, Reason: "new partition, nothing to cut"}}},
 	}
-	b.hasLogs(map[string][]destLog{"old": {
-		{start: 10, end: 100, epochEnd: map[int32]int64{5: 90}}, // cut to the end of epoch 5
-		{start: 0, end: 50},              // epoch 3 isn't there: all goes
-		{start: 20, stable: 30, end: 30}, // no last mirror epoch: all goes
-	}})
-	code, out, errs := b.tool(t, "--start", "--mirror", "m", "--topics", "new,old", "--dry-run")
+	b.plans(wire.PlanMirrorStartResponse{Topics: topics})
+	code, out, errs := b.tool(t, "--start", "--mirror", "m", "--topics", "new,old", "--exclude", "x", "--dry-run")
 	require.Zero(t, code, errs)
-	require.Empty(t, cmp.Diff(`TOPIC                                    PARTITION  LAST-MIRROR-EPOCH  LOG-END              CUT-TO               OFFSETS-CUT
-new                                      0          -                  -                    0                    0
-old                                      0          5                  100                  90                   10
-old                                      1          3                  50                   0                    50
-old                                      2          -                  30                   0                    10
+	require.Empty(t, cmp.Diff(`TOPIC                                    PARTITION  LOG-END          CUT-TO           RECORDS      BYTES          REASON
+new                                      0          -                0                0            0              new partition, nothing to cut
+old                                      0          100              90               10           700            last mirror epoch 5; diverging inside epoch 5, which ends at 90 on the source
+old                                      1          50               0                40           4000           no last mirror epoch on the source: all is copied again
+Would cut 50 records, 4700 bytes in 2 partition(s).
 Dry run: nothing was changed.
 `, trimmed(out)))
 	require.Empty(t, b.Requests(wire.KeyStartMirrorTopics))
-	_, out, _ = b.tool(t, "--start", "--mirror", "m", "--topics", "nothing", "--dry-run")
+	asked := b.Requests(wire.KeyPlanMirrorStart)[0].(*wire.PlanMirrorStartRequest)
+	require.Equal(t, []string{"new", "old"}, asked.IncludePatterns)
+	require.Equal(t, []string{"x"}, asked.ExcludePatterns)
+
+	topics[0].Partitions[0] = planned{PartitionIndex: 1, LogEnd: 50, CutTo: -1, Records: -1, Bytes: -1, Reason: "dial a:1:\nrefused", Unknown: true}
+	b.plans(wire.PlanMirrorStartResponse{Topics: topics})
+	code, out, errs = b.tool(t, "--start", "--mirror", "m", "--topics", "new,old", "--dry-run")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "old                                      1          50               -                -            -              unknown: dial a:1: refused\n")
+	require.Contains(t, out, "Would cut 10 records, 700 bytes in 1 partition(s).\nDry run: nothing was changed.\n")
+	require.Equal(t, "what the start would cut isn't known of 1 partition(s) and 0 node(s)\n", errs)
+
+	b.plans(wire.PlanMirrorStartResponse{Topics: []wire.PlanMirrorStartResponsePlannedTopic{{TopicName: "t", Partitions: []planned{{Reason: "loop", Refused: true}}}}})
+	code, out, errs = b.tool(t, "--start", "--mirror", "m", "--topics", "t", "--dry-run")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "refused: loop")
+	require.Equal(t, "the start would be refused for 1 partition(s)\n", errs)
+
+	b.plans(wire.PlanMirrorStartResponse{})
+	code, out, _ = b.tool(t, "--start", "--mirror", "m", "--topics", "nothing", "--dry-run")
+	require.Zero(t, code)
 	require.Equal(t, "No matching topics found yet.\nDry run: nothing was changed.\n", out)
+
+	b.plans(wire.PlanMirrorStartResponse{ErrorCode: 7, ErrorMessage: new("the source can't be asked")})
+	code, out, errs = b.tool(t, "--start", "--mirror", "m", "--topics", "nothing", "--dry-run")
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Equal(t, "mirror m: the source can't be asked\n", errs)
 }
 
 func TestDryRunStop(t *testing.T) {
 	b := newBench(t)
-	b.hasLogs(map[string][]destLog{"foo": {{stable: 50, end: 66}, {stable: 84, end: 84}, {stable: 90, end: 90}}, "bar": {{}}})
+	b.hasLogs(map[string][]destLog{"foo": {{stable: 50, end: 66}, {stable: 84, end: 84}, {stable: 90, end: 90}}, "bar": {{}, {}, {}}})
 	known := detail(0, 7, 5, 2, "LOG_TRUNCATION")
 	known.OpenTransactions = 4
-	mirrors := map[string]map[string][]part{"my-mirror": {"foo": sampleMirrors["my-mirror"]["foo"], "bar": {known}}}
+	failed := detail(1, -1, -1, -1, "FAILED") // the source is gone for two hours
+	failed.OpenTransactions, failed.LogEnd, failed.SeenSourceOffset, failed.SeenSourceAgeMs = 0, 100, 130, 7_200_400
+	stopped := detail(2, -1, -1, -1, "STOPPED")
+	stopped.LogEnd, stopped.SeenSourceOffset, stopped.SeenSourceAgeMs = 10, 20, 5
+	paused := detail(3, -1, -1, -1, "PAUSED") // the node began again, and the source is gone
+	paused.LogEnd = 10
+	mirrors := map[string]map[string][]part{"my-mirror": {"foo": sampleMirrors["my-mirror"]["foo"], "bar": {known, failed, stopped, paused}}}
 	b.describes(mirrors)
 	code, out, errs := b.tool(t, "--stop", "--mirror", "my-mirror", "--topics", ".*", "--dry-run")
 	require.Zero(t, code, errs)
-	require.Empty(t, cmp.Diff(`TOPIC                                    PARTITION  STATE          LAG                  OPEN-TRANSACTIONS
-bar                                      0          LOG_TRUNCATION 2                    4
-foo                                      0          MIRRORING      3                    from offset 50
-foo                                      1          MIRRORING      10                   none
-foo                                      2          MIRRORING      4                    none
+	require.Empty(t, cmp.Diff(`TOPIC                                    PARTITION  STATE          LAG              AGE        OPEN-TRANSACTIONS
+bar                                      0          LOG_TRUNCATION 2                -          4
+bar                                      1          FAILED         30               2h0m0s     0
+bar                                      2          STOPPED        -                -          none
+bar                                      3          PAUSED         -                -          -
+foo                                      0          MIRRORING      3                -          from offset 50
+foo                                      1          MIRRORING      10               -          none
+foo                                      2          MIRRORING      4                -          none
+Would lose 49 records by the source's last answers, the oldest 2h0m0s ago.
+Not known of 1 partition(s): the source hasn't answered since their leader started.
 Dry run: nothing was changed.
 `, trimmed(out)))
 	require.Empty(t, b.Requests(wire.KeyStopMirrorTopics))

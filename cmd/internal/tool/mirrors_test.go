@@ -23,20 +23,11 @@ import (
 // fakeSource answers for the source cluster.
 type fakeSource struct {
 	topics map[string]fetch.SourceTopic
-	lmes   map[messages.TopicPartition]int32
 	err    error
 }
 
 func (s *fakeSource) Topics(context.Context, []string) (fetch.Cluster, error) {
 	return fetch.Cluster{ID: "src", Topics: s.topics}, s.err
-}
-
-func (s *fakeSource) LastMirrorEpochs(_ context.Context, mirror string) (fetch.Mirrors, error) {
-	m := fetch.Mirrors{Supported: true, Mirrors: map[string]fetch.SourceMirror{mirror: {Partitions: map[messages.TopicPartition]fetch.MirroredPartition{}}}}
-	for tp, lme := range s.lmes {
-		m.Mirrors[mirror].Partitions[tp] = fetch.MirroredPartition{State: "STOPPED", LME: lme}
-	}
-	return m, nil
 }
 
 func (s *fakeSource) Close() error { return nil }

@@ -23,7 +23,6 @@ const sourceTimeout = 15 * time.Second
 // mirrorSource is what start asks the source cluster for; *fetch.Source is one.
 type mirrorSource interface {
 	Topics(ctx context.Context, names []string) (fetch.Cluster, error)
-	LastMirrorEpochs(ctx context.Context, mirror string) (fetch.Mirrors, error)
 	Close() error
 }
 
@@ -67,6 +66,9 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 		return err
 	}
 	include, exclude := messages.ParseList(*t.topics), messages.ParseList(*t.exclude)
+	if *t.dryRun {
+		return t.dryRunStart(ctx, include, exclude)
+	}
 	lists := messages.EffectiveTopicPatterns(configs).Start(include, exclude)
 	selector, err := messages.TopicPatterns{Include: include, Exclude: lists.Exclude}.Compile()
 	if err != nil {
@@ -94,9 +96,6 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 		}
 	}
 	slices.Sort(topics)
-	if *t.dryRun {
-		return t.dryRunStart(ctx, src, topics, meta)
-	}
 	results, err := t.client.StartMirrorTopics(ctx, *t.mirror, topics, client.StartOptions{
 		IncludePatterns: include, ExcludePatterns: exclude, TopicMetadata: meta,
 	})
