@@ -7,56 +7,22 @@ import (
 
 	"kagami/cluster/journal"
 	"kagami/messages"
-	"kagami/messages/batch"
 	"kagami/persistence"
 )
 
-// planCutBytesMax bounds what is read to count a cut before it is made. Beyond it
-// the plan counts offsets, an upper bound; the cut itself counts for certain, so
-// the plan shows only after a crash in the middle of a cut.
-const (
-	planCutBytesMax = 64 << 20
-	planCutChunk    = 1 << 20
-)
-
-// planCut is what op is going to remove.
+// planCut is what op is going to remove. It shows after a crash in the middle of a
+// cut; that, and nothing else, depends on it.
 func (d *direct) planCut(op journal.Operation) persistence.Cut {
-	from := d.log.LogStart()
-	if op.Kind == journal.OpTruncate {
-		from = max(from, op.Offset)
+	at := op.Offset
+	if op.Kind == journal.OpRestartAt {
+		at = d.log.LogStart()
 	}
-	plan := persistence.Cut{From: op.Offset, To: d.log.End()}
-	for at := from; at < plan.To; {
-		if plan.Bytes >= planCutBytesMax {
-			plan.Records += plan.To - at
-			return plan
-		}
-		next, err := d.countChunk(at, &plan)
-		if err != nil || next <= at {
-			plan.Records += plan.To - at // the cut doesn't depend on it
-			return plan
-		}
-		at = next
+	plan, err := d.log.PlanCut(at)
+	if err != nil { // damaged: offsets are an upper bound
+		plan = persistence.Cut{Records: max(0, d.log.End()-max(at, d.log.LogStart()))}
 	}
+	plan.From, plan.To = op.Offset, d.log.End()
 	return plan
-}
-
-func (d *direct) countChunk(at int64, plan *persistence.Cut) (next int64, err error) {
-	chunk, err := d.log.Read(at, planCutChunk, plan.To, true)
-	if err != nil {
-		return at, err
-	}
-	defer chunk.Release()
-	b, err := chunk.ReadAll()
-	if err != nil || len(b) == 0 {
-		return at, err
-	}
-	err = eachBatch(b, func(h batch.Header, _ []byte) error {
-		plan.Records += int64(h.Records)
-		plan.Bytes += int64(h.Size())
-		return nil
-	})
-	return chunk.NextOffset, err
 }
 
 // CutCount is what was cut from a partition in the life of a mirror.
@@ -116,6 +82,31 @@ func (r *Replica) GapAtOpen(mirror string) (from, to int64, ok bool) {
 		return 0, 0, false
 	}
 	return c.To, c.From, true
+}
+
+// finisher is an orderer that repeats a cut which found no room.
+type finisher interface{ finished() *persistence.Cut }
+
+func (d *direct) finished() *persistence.Cut { return &d.owed }
+
+// TakeFinished returns, once, the cuts that were refused because the disk was full
+// and have been finished since; nobody else has heard of them.
+func (r *Replica) TakeFinished() persistence.Cut {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, ok := r.order.(finisher)
+	if !ok {
+		return persistence.Cut{}
+	}
+	cut := *f.finished()
+	*f.finished() = persistence.Cut{}
+	return cut
+}
+
+// finishedLocked reports whether there are such cuts. Each has begun a generation.
+func (r *Replica) finishedLocked() bool {
+	f, ok := r.order.(finisher)
+	return ok && *f.finished() != persistence.Cut{}
 }
 
 // HasCuts reports whether any cut is counted. It takes no lock.

@@ -63,6 +63,8 @@ type direct struct {
 	durable     journal.State // what the checkpoint file says
 	failed      error         // a cut that was decided and couldn't be carried out
 	again       func() error  // carries it out, set with failed
+	// owed are cuts that failed when they were asked for and are finished since.
+	owed persistence.Cut
 	// replicated: the order is a stream's, which can be applied again after a crash.
 	// Then only cuts are made durable at once, and the state is the rules' alone.
 	replicated bool
@@ -171,19 +173,23 @@ func (d *direct) apply(sequence int64, op journal.Operation) (_ Applied, decided
 	return done, true, nil
 }
 
-// raise moves the log start and makes that durable: DeleteRecords promises it.
+// raise moves the log start and makes that durable: DeleteRecords promises it. The
+// checkpoint comes first: a log that is there already, and a checkpoint that isn't,
+// would look like a raise that is done.
 func (d *direct) raise(next journal.State, op journal.Operation) error {
 	if next.LogStart <= d.log.LogStart() {
 		return nil
+	}
+	if !d.replicated {
+		if err := d.checkpoints.Put(true, d.checkpoint(next)); err != nil {
+			return err
+		}
 	}
 	if err := d.log.RaiseLogStart(next.LogStart); err != nil {
 		return err
 	}
 	d.reached(op, "written")
-	if d.replicated {
-		return nil
-	}
-	return d.checkpoints.Put(true, d.checkpoint(next))
+	return nil
 }
 
 func (d *direct) checkpoint(s journal.State) Checkpoint {
@@ -221,6 +227,7 @@ func (d *direct) applyCut(next journal.State, op journal.Operation) (persistence
 			return err
 		}
 		d.state, d.failed, d.again = next, nil, nil
+		d.owed = CutCount{Cut: d.owed}.plus(*made).Cut
 		d.settle()
 		return nil
 	}

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +10,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/persistence"
+	"kagami/persistence/faultfs"
 )
 
 // TestCheckpointsDiskFull: a write that finds no room is refused and leaves no
@@ -39,11 +40,9 @@ func TestCheckpointsDiskFull(t *testing.T) {
 }
 
 // TestDiskFullDuringChanges: claims, modes, cuts and appends find no room, at any
-// point. When there is room the partition goes on without being opened again, and
-// what it says then is what a restart finds. Only a log that ran out of room in the
-// middle of a cut wants to be opened again, and finishes the cut then.
+// point. When there is room the partition goes on without being opened again, also
+// in the middle of a cut, and what it says then is what a restart finds.
 func TestDiskFullDuringChanges(t *testing.T) {
-	reopened := 0
 	for left := int64(0); left < 1200; left += 11 {
 		fsys, ctx := newFaultFS(t), t.Context()
 		g, err := openFaultRig(ctx, fsys)
@@ -74,18 +73,7 @@ func TestDiskFullDuringChanges(t *testing.T) {
 			_ = change()
 		}
 		fsys.SpaceLeft = -1
-		err = change()
-		if errors.Is(err, persistence.ErrStorage) {
-			reopened++
-			_ = g.r.Close()
-			g.close()
-			g, err = openFaultRig(ctx, fsys)
-			require.NoError(t, err, "left %d", left)
-			require.EqualValues(t, 7, g.r.State().End, "left %d", left)
-			require.NoError(t, g.r.Claim(ctx, 100))
-		} else if err != nil { // an unfinished cut was finished, and is a new generation
-			require.ErrorIs(t, err, messages.ErrNotLeader, "left %d", left)
-		}
+		require.NoError(t, change(), "left %d", left)
 		require.NoError(t, change(), "left %d", left)
 		want := g.r.State()
 		require.EqualValues(t, 8, want.End)
@@ -100,5 +88,70 @@ func TestDiskFullDuringChanges(t *testing.T) {
 		require.NoError(t, g.r.Close())
 		g.close()
 	}
-	require.Less(t, reopened, 10, "of 110")
+}
+
+// TestC29DiskFullDuringReplicaCut: every write of a cut finds no room once. The cut
+// goes on in place with the next change, whichever that is, and is told once: as
+// the result of the call or, if that failed, by TakeFinished.
+func TestC29DiskFullDuringReplicaCut(t *testing.T) {
+	cuts := map[string]func(r *Replica) (persistence.Cut, error){
+		"truncate": func(r *Replica) (persistence.Cut, error) { return r.Truncate(t.Context(), 7, "test") },
+		"restart": func(r *Replica) (persistence.Cut, error) {
+			cut, _, err := r.RestartAt(t.Context(), 3, "test")
+			return cut, err
+		},
+	}
+	for name, do := range cuts {
+		taken := 0
+		for writes := 0; ; writes++ {
+			fsys, ctx := newFaultFS(t), t.Context()
+			g, err := openFaultRig(ctx, fsys)
+			require.NoError(t, err)
+			require.NoError(t, g.r.Claim(ctx, 1))
+			for range 10 {
+				_, err := g.r.AppendClient(ctx, batch.Single(1, nil, []byte("before")), persistence.ClientAppend{LeaderEpoch: messages.NoEpoch})
+				require.NoError(t, err)
+			}
+			_, err = g.r.SetMode(ctx, messages.ModeSealed)
+			require.NoError(t, err)
+			want, err := g.r.Log().PlanCut(7)
+			if name == "restart" {
+				want, err = g.r.Log().PlanCut(0)
+				want.From = 3
+			}
+			require.NoError(t, err)
+			left := writes
+			fsys.Fault = func(op faultfs.Op) error {
+				if op.Kind != "write" && op.Kind != "create" {
+					return nil
+				}
+				if left--; left < 0 {
+					return syscall.ENOSPC
+				}
+				return nil
+			}
+			got, failed := do(g.r)
+			fsys.Fault = nil
+			if failed != nil {
+				require.ErrorIs(t, failed, syscall.ENOSPC, "%s, %d writes", name, writes)
+				_, err := g.r.SetMode(ctx, messages.ModeSealed) // what the next attempt begins with
+				require.NoError(t, err, "%s, %d writes", name, writes)
+				if got = g.r.TakeFinished(); got == (persistence.Cut{}) { // it had not begun
+					got, err = do(g.r)
+					require.NoError(t, err)
+				} else {
+					taken++
+				}
+			}
+			require.Equal(t, want, got, "%s, %d writes", name, writes)
+			require.Zero(t, g.r.TakeFinished(), "told once")
+			require.Equal(t, want.From, g.r.State().End)
+			require.NoError(t, g.r.Close())
+			g.close()
+			if failed == nil {
+				break
+			}
+		}
+		require.Positive(t, taken, name)
+	}
 }

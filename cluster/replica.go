@@ -205,6 +205,10 @@ func (r *Replica) change(ctx context.Context, op journal.Operation) (Applied, er
 	r.mu.Lock()
 	op.Generation = r.order.State().Generation
 	done, err := r.proposeLocked(ctx, op)
+	if now := r.order.State().Generation; errors.Is(err, messages.ErrNotLeader) && now != op.Generation && r.finishedLocked() {
+		op.Generation = now // a cut that had found no room was finished first
+		done, err = r.proposeLocked(ctx, op)
+	}
 	r.mu.Unlock()
 	if err == nil {
 		r.notify()
