@@ -2,6 +2,7 @@ package journal
 
 import (
 	"hash/fnv"
+	"math"
 
 	"kagami/messages"
 )
@@ -10,7 +11,7 @@ import (
 // Sequence is in the checkpoints of its partitions. It is written after them.
 type ShardRecord struct {
 	Sequence uint64 // 0 = nothing
-	Print    uint64 // Fingerprint of the message at Sequence
+	Print    uint64 // Fingerprint of the message at Sequence; 0 = behind a hole, or nothing
 	Covered  int64  // see Newborn
 }
 
@@ -51,15 +52,29 @@ func (s Start) String() string {
 	}
 }
 
+// AfterHole is the record of a node that goes on behind sequence without having the
+// message: there is nothing to compare, and nothing of it that the stream has to keep.
+func AfterHole(sequence uint64) ShardRecord {
+	return ShardRecord{Sequence: sequence, Covered: math.MaxInt64}
+}
+
+// Needs is the lowest sequence that the node asks the stream for when it starts.
+func (r ShardRecord) Needs() uint64 {
+	if r.Print == 0 {
+		return r.Sequence + 1
+	}
+	return r.Sequence
+}
+
 // Compare says how to go on with a stream whose sequences are first to last, and which
 // has the payload at r.Sequence (nil if it doesn't). A running node asks the same of
 // what it applied last, whenever it connects to a stream again.
 func (r ShardRecord) Compare(first, last uint64, payload []byte) Start {
 	switch {
-	case r.Sequence == 0 && first <= 1:
-		return StartFollow
 	case last < r.Sequence:
 		return StartRewound
+	case r.Print == 0 && first <= r.Sequence+1:
+		return StartFollow
 	case first > r.Sequence || payload == nil:
 		return StartCopy
 	case Fingerprint(payload) != r.Print:

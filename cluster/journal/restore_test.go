@@ -10,9 +10,9 @@ import (
 
 func TestTrim(t *testing.T) {
 	live := func(node messages.NodeID, at uint64) Progress {
-		return Progress{Node: node, Checkpointed: at, Live: true}
+		return Progress{Node: node, Needs: at, Live: true}
 	}
-	dead := func(node messages.NodeID, at uint64) Progress { return Progress{Node: node, Checkpointed: at} }
+	dead := func(node messages.NodeID, at uint64) Progress { return Progress{Node: node, Needs: at} }
 	for _, tc := range []struct {
 		name    string
 		first   uint64
@@ -23,12 +23,13 @@ func TestTrim(t *testing.T) {
 	}{
 		{"the message at the least record stays", 1, 10, []Progress{live(1, 50), live(2, 40), live(3, 60)}, 40, nil},
 		{"who hasn't reported holds all", 1, 10, []Progress{live(1, 50), live(2, 0)}, 1, nil},
+		{"who hasn't reported holds what is left", 30, 10, []Progress{live(1, 50), live(2, 0)}, 30, nil},
 		{"never backwards", 30, 10, []Progress{live(1, 30), live(2, 40)}, 30, nil},
+		{"a hole holds all with the only replica", 30, 10, []Progress{live(1, 50), {Node: 2, Needs: 20, Live: true, Sole: true}}, 30, nil},
 		{"a hole holds nothing", 30, 10, []Progress{live(1, 20), live(2, 40)}, 40, nil},
-		{"a copy holds what it goes on from", 30, 10, []Progress{{Node: 1, Checkpointed: 20, Hold: 35, Live: true}, live(2, 40)}, 35, nil},
 		{"the dead hold up to the limit", 1, 100, []Progress{live(1, 50), dead(2, 20)}, 20, nil},
 		{"beyond the limit they are given up", 1, 101, []Progress{live(1, 50), dead(2, 20)}, 50, []messages.NodeID{2}},
-		{"not with the only replica", 1, 101, []Progress{live(1, 50), {Node: 2, Checkpointed: 20, Sole: true}}, 20, nil},
+		{"not with the only replica", 1, 101, []Progress{live(1, 50), {Node: 2, Needs: 20, Sole: true}}, 20, nil},
 		{"one at a time", 1, 101, []Progress{live(1, 50), dead(2, 20), dead(3, 10)}, 20, []messages.NodeID{3}},
 		{"the dead in front are in nobody's way", 1, 101, []Progress{live(1, 50), dead(2, 60)}, 50, nil},
 		{"the living are never given up", 1, 1000, []Progress{live(1, 50), live(2, 20)}, 20, nil},
@@ -64,6 +65,9 @@ func TestCompare(t *testing.T) {
 		{"another message", record, 1, 50, message(2), StartRewound},
 		{"purged", record, 41, 50, nil, StartCopy},
 		{"not found", record, 1, 50, nil, StartCopy},
+		{"behind a hole", ShardRecord{Sequence: 40}, 41, 50, nil, StartFollow},
+		{"behind a hole, in another one", ShardRecord{Sequence: 40}, 42, 50, nil, StartCopy},
+		{"behind a hole, put back", ShardRecord{Sequence: 40}, 1, 39, nil, StartRewound},
 		{"stream ends below", record, 1, 39, nil, StartRewound},
 		{"stream made anew", record, 1, 0, nil, StartRewound},
 	} {
@@ -71,6 +75,9 @@ func TestCompare(t *testing.T) {
 			require.Equal(t, tc.want, tc.record.Compare(tc.first, tc.last, tc.payload), tc.want)
 		})
 	}
+	require.Equal(t, uint64(40), record.Needs())
+	require.Equal(t, uint64(41), AfterHole(40).Needs())
+	require.Equal(t, uint64(1), ShardRecord{}.Needs())
 	for s := StartFollow; s <= StartRewound; s++ {
 		require.NotEqual(t, "Start(?)", s.String())
 	}

@@ -86,13 +86,6 @@ func (n *node) seeImage() {
 			n.removeReplica(r)
 		}
 	}
-	for key := range n.disk.logs { // what a crash kept from being removed
-		if key != metaKey && n.replicas[key] == nil && key.CreatedAt < n.image.end {
-			delete(n.disk.logs, key)
-			delete(n.disk.cps, key)
-			n.disk.passed[key] = true
-		}
-	}
 }
 
 func (n *node) removeReplica(r *replica) {
@@ -102,9 +95,7 @@ func (n *node) removeReplica(r *replica) {
 	}
 	// Before the log goes, and for a partition that is gone too: after a crash this
 	// node's metadata may be older, and know it again.
-	n.disk.passed[r.key] = true
-	n.maybeCrash()
-	delete(n.disk.cps, r.key)
+	n.disk.cps[r.key] = nothing
 	n.maybeCrash()
 	delete(n.disk.logs, r.key)
 	delete(n.replicas, r.key)

@@ -10,8 +10,8 @@ import (
 	"kagami/messages"
 )
 
-// disk is what outlives a process. cps, records and passed are one file, each write
-// of which is durable.
+// disk is what outlives a process. cps and records are one file, each write of which
+// is durable.
 type disk struct {
 	logs    map[messages.PartitionKey]*modelLog
 	cps     map[messages.PartitionKey]checkpoint
@@ -19,23 +19,36 @@ type disk struct {
 	// highest is the newest message that any checkpoint knows of: a cut's is written
 	// before the shard's record is there.
 	highest [shards]journal.ShardRecord
-	passed  map[messages.PartitionKey]bool
 }
 
 type checkpoint struct {
 	state         journal.State
-	behind        bool
+	behind        bool // operations were passed that aren't in
 	direct        bool // of a cluster of one
 	pending       journal.OpKind
 	pendingOffset int64
 }
 
+// nothing is the checkpoint of a partition that isn't here, and has had operations.
+var nothing = checkpoint{state: journal.NewState(), behind: true}
+
 func newDisk() *disk {
-	return &disk{logs: make(map[messages.PartitionKey]*modelLog), cps: make(map[messages.PartitionKey]checkpoint), passed: make(map[messages.PartitionKey]bool)}
+	return &disk{logs: make(map[messages.PartitionKey]*modelLog), cps: make(map[messages.PartitionKey]checkpoint)}
+}
+
+// passOver says that operations of a partition were passed without a replica. What a
+// checkpoint from earlier says isn't enough any more.
+func (d *disk) passOver(key messages.PartitionKey) {
+	cp, known := d.cps[key]
+	if !known {
+		cp = nothing
+	}
+	cp.behind, cp.pending = true, 0
+	d.cps[key] = cp
 }
 
 func (d *disk) clone() *disk {
-	c := &disk{logs: make(map[messages.PartitionKey]*modelLog), cps: maps.Clone(d.cps), records: d.records, highest: d.highest, passed: maps.Clone(d.passed)}
+	c := &disk{logs: make(map[messages.PartitionKey]*modelLog), cps: maps.Clone(d.cps), records: d.records, highest: d.highest}
 	for key, l := range d.logs {
 		c.logs[key] = l.clone()
 	}
@@ -48,14 +61,16 @@ type node struct {
 	id         messages.NodeID
 	life       int
 	up, paused bool
-	disk, kept *disk // kept: an older copy of the disk
-	wasPutBack bool  // until it reports
+	disk, kept *disk        // kept: an older copy of the disk
+	unreported bool         // given up, or its last report isn't true any more: until the next
+	holed      [shards]bool // a purge took what it needed, and was right to
 	author     journal.Author
 
 	shards   []*nodeShard
 	replicas map[messages.PartitionKey]*replica
 	list     []*replica // in order
 	image    image
+	current  bool   // the image is as new as it was when this process started
 	beat     uint64 // the last one sent through the metadata's shard
 }
 
@@ -83,7 +98,7 @@ func (n *node) laterIn(life int, name string, run func()) {
 
 // maybeCrash is a point between two effects.
 func (n *node) maybeCrash() {
-	if n.w.chance(60) {
+	if n.w.chance(200) {
 		panic(crashed{node: n, power: n.w.rng.IntN(2) == 0})
 	}
 }
@@ -130,20 +145,17 @@ func (n *node) putBack() {
 			return
 		}
 	}
-	for key := range n.kept.logs { // ... nor a replica that was made and is sole since
-		if n.w.gone(key) {
-			delete(n.kept.logs, key)
-			delete(n.kept.cps, key)
-		}
-	}
 	n.w.note("disk of node %d is put back", n.id)
-	n.disk, n.kept, n.wasPutBack = n.kept, nil, true
+	n.disk, n.kept, n.unreported = n.kept, nil, true
+	for shard, s := range n.w.streams {
+		n.holed[shard] = n.disk.records[shard].Needs() < s.first
+	}
 }
 
 // start is a new process.
 func (n *node) start() {
 	n.w.note("node %d starts", n.id)
-	n.up, n.life, n.beat = true, n.life+1, 0
+	n.up, n.life, n.beat, n.current = true, n.life+1, 0, false
 	n.author = journal.Author{Node: n.id}
 	binary.BigEndian.PutUint64(n.author.Incarnation[:], uint64(n.id)<<32|uint64(n.life))
 	n.replicas, n.list, n.image = make(map[messages.PartitionKey]*replica), nil, image{}
@@ -184,9 +196,6 @@ func (n *node) compare(shard int) {
 	n.w.note("node %d: shard %d: %s at %d (stream %d to %d)", n.id, shard, how, sh.applied.Sequence, s.first, s.last())
 	switch how {
 	case journal.StartCopy:
-		if need := n.disk.records[shard].Sequence; need >= s.first && s.first > 1 {
-			n.w.fail("node %d has a hole in shard %d at %d, the stream begins at %d", n.id, shard, need, s.first)
-		}
 		n.skip(shard, max(s.first, 1)-1, false)
 	case journal.StartRewound:
 		n.skip(shard, max(s.first, 1)-1, true)
@@ -199,6 +208,10 @@ func (n *node) compare(shard int) {
 func (n *node) skip(shard int, sequence uint64, rewound bool) {
 	sh := n.shards[shard]
 	n.w.count.holes++
+	if !rewound && !n.holed[shard] {
+		n.w.fail("node %d finds a hole in shard %d above %d, and was not given up", n.id, shard, n.disk.records[shard].Sequence)
+	}
+	n.holed[shard] = false
 	n.w.note("node %d skips shard %d to %d", n.id, shard, sequence)
 	for _, r := range n.list {
 		if shardOf(r.key) == shard {
@@ -214,7 +227,9 @@ func (n *node) skip(shard int, sequence uint64, rewound bool) {
 			n.disk.cps[key] = cp
 		}
 	}
-	record := journal.ShardRecord{Sequence: sequence, Covered: math.MaxInt64}
+	record := journal.AfterHole(sequence)
+	n.unreported = true
+	n.later("reports", func() { n.w.report(n) })
 	n.disk.records[shard], sh.applied = record, record
 	if rewound {
 		n.disk.highest[shard] = journal.ShardRecord{}
@@ -271,9 +286,6 @@ func (n *node) look(shard int) {
 	sh, s := n.shards[shard], n.w.streams[shard]
 	sh.follower.Available(s.first, s.last())
 	if sh.follower.NeedCopy() {
-		if need := n.disk.records[shard].Sequence; need >= s.first {
-			n.w.fail("node %d needs %d of shard %d, which begins at %d, though its record is at %d", n.id, sh.follower.Expected(), shard, s.first, need)
-		}
 		n.skip(shard, s.first-1, false)
 		return
 	}
@@ -316,12 +328,16 @@ func (n *node) apply(shard int) {
 }
 
 // blocked: the next message is about a partition that the node's metadata doesn't
-// know yet.
+// know yet, or the metadata may be older than it was before a crash: it would pass
+// over operations of replicas that it doesn't know it has.
 func (n *node) blocked(shard int) bool {
 	sh := n.shards[shard]
 	next := sh.follower.Expected()
 	if shard == metaShard || next > n.w.streams[shard].last() {
 		return false
+	}
+	if !n.current && !n.w.fault.oldMetadata {
+		return true
 	}
 	m, err := journal.Parse(n.w.streams[shard].history[next-1])
 	if err != nil {
@@ -373,7 +389,7 @@ func (n *node) needsBeat() bool {
 			return true
 		}
 	}
-	return false
+	return !n.current
 }
 
 func (n *node) sendBeat() {
@@ -388,6 +404,8 @@ func (n *node) beatReturned(number uint64) {
 	if meta.behind {
 		return
 	}
+	n.seeImage()
+	n.current = true
 	for _, sh := range n.shards {
 		if sh.applied.Covered == math.MaxInt64 && number >= sh.skipBeat {
 			sh.applied.Covered = meta.state.LogEnd
@@ -429,7 +447,9 @@ func (n *node) beginRound(shard int) {
 				n.maybeCrash()
 			}
 			for key := range passed {
-				n.disk.passed[key] = true
+				if n.replicas[key] == nil { // or it has said so itself
+					n.disk.passOver(key)
+				}
 			}
 			if n.disk.records[shard].Sequence < record.Sequence {
 				record.Covered = sh.applied.Covered

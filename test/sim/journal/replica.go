@@ -52,6 +52,9 @@ func (n *node) openReplica(key messages.PartitionKey) {
 	switch {
 	case known && cp.direct:
 		r.state, r.baseline = cp.state, true
+	case known && n.shards[shard].passed[key]:
+		n.disk.passOver(key)
+		r.restore(n.disk.cps[key])
 	case known:
 		r.restore(cp)
 	case n.w.fault.blindBirth || n.newborn(key):
@@ -59,13 +62,15 @@ func (n *node) openReplica(key messages.PartitionKey) {
 	default:
 		log.restartAt(0)
 		r.fallBehind()
+		n.disk.cps[key] = nothing
 	}
 	n.w.note("node %d opens %s: %+v, log %d to %d, behind %v, baseline %v", n.id, key, r.state, log.start, log.end, r.behind, r.baseline)
 }
 
 func (n *node) newborn(key messages.PartitionKey) bool {
 	sh := n.shards[shardOf(key)]
-	return journal.Newborn(key, sh.applied.Covered, n.disk.passed[key] || sh.passed[key])
+	_, known := n.disk.cps[key]
+	return journal.Newborn(key, sh.applied.Covered, known || sh.passed[key])
 }
 
 // restore brings the log to where the checkpoint is.
@@ -81,6 +86,10 @@ func (r *replica) restore(cp checkpoint) {
 	}
 	r.log.truncate(cp.state.LogEnd)
 	if r.log.end != cp.state.LogEnd {
+		if r.n.w.fault != (faults{}) { // what comes of it is to show by itself
+			r.fallBehind()
+			return
+		}
 		r.n.w.fail("node %d: log of %s ends at %d, its checkpoint says %d", r.n.id, r.key, r.log.end, cp.state.LogEnd)
 	}
 	r.log.raise(cp.state.LogStart)
@@ -277,9 +286,14 @@ func (n *node) repair() {
 	})
 }
 
-// offer is the other side: a piece of a whole log, and what it belongs to.
+// offer is the other side: a piece of a whole log, and what it belongs to. A node
+// without a replica can say that there was no operation yet: or nobody might, after
+// each replica's node had a hole.
 func (n *node) offer(key messages.PartitionKey, offset int64, least uint64) (piece, bool) {
 	r, sh := n.replicas[key], n.shards[shardOf(key)]
+	if r == nil && key.CreatedAt < n.image.end && !n.image.gone(key) && !sh.stopped && sh.applied.Sequence >= least && n.newborn(key) {
+		return piece{state: journal.NewState(), position: journal.At(sh.applied.Sequence+1, 0) - 1}, true
+	}
 	if r == nil || r.behind || r.baseline || sh.stopped || sh.applied.Sequence < least {
 		return piece{}, false
 	}

@@ -10,7 +10,9 @@ import (
 
 const (
 	simSeeds = 600
-	simSteps = 1500
+	simSteps = 5000
+	// faultSeeds is how many may be needed to find a fault.
+	faultSeeds = 2000
 )
 
 // run plays one seed and returns what broke.
@@ -26,7 +28,7 @@ func run(seed uint64, f faults, steps int, tracing bool) *world {
 }
 
 func report(w *world) string {
-	trace := w.trace[max(0, len(w.trace)-400):]
+	trace := w.trace[max(0, len(w.trace)-400000):]
 	return w.broken + "\n" + strings.Join(trace, "\n")
 }
 
@@ -57,24 +59,35 @@ func TestJournalSim(t *testing.T) {
 // TestJournalSimFindsFaults: what the rules are for. A model without one of them must
 // break in some seed, or the simulation proves nothing.
 func TestJournalSimFindsFaults(t *testing.T) {
-	for name, f := range map[string]faults{
-		"no generation":                {noGeneration: true},
-		"no base":                      {noBase: true},
-		"no checkpoint before a cut":   {noCheckpoint: true},
-		"trim one too far":             {trimTooFar: true},
-		"copy at the wrong position":   {wrongCopy: true},
-		"every fresh replica is new":   {blindBirth: true},
-		"round over newer checkpoints": {staleRound: true},
-		"the only replica is given up": {soleGivenUp: true},
+	for _, tc := range []struct {
+		name  string
+		fault faults
+		shows string // in what breaks
+	}{
+		{"no generation", faults{noGeneration: true}, "took effect after its author was told"},
+		{"no base", faults{noBase: true}, "built on a log that"},
+		{"no checkpoint before a cut", faults{noCheckpoint: true}, "\n not "},
+		{"trim one too far", faults{trimTooFar: true}, "finds a hole"},
+		{"copy at the wrong position", faults{wrongCopy: true}, "\n not "},
+		{"every fresh replica is new", faults{blindBirth: true}, "\n not "},
+		{"round over newer checkpoints", faults{staleRound: true}, "\n not "},
+		{"shards before the metadata", faults{oldMetadata: true}, "doesn't settle"},
+		{"the only replica is given up", faults{soleGivenUp: true}, "doesn't settle"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(simSeeds) {
-				if w := run(seed, f, simSteps, false); w.broken != "" {
-					t.Logf("seed %d: %s", seed, w.broken)
+		t.Run(tc.name, func(t *testing.T) {
+			broken := 0
+			for seed := range uint64(faultSeeds) {
+				w := run(seed, tc.fault, simSteps, false)
+				if w.broken == "" {
+					continue
+				}
+				broken++
+				if strings.Contains(w.broken, tc.shows) {
+					t.Logf("seed %d (%d before it broke otherwise): %s", seed, broken-1, w.broken)
 					return
 				}
 			}
-			t.Fatalf("not found in %d seeds", simSeeds)
+			t.Fatalf("not found in %d seeds, %d of which broke otherwise", faultSeeds, broken)
 		})
 	}
 }

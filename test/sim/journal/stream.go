@@ -132,7 +132,7 @@ func (w *world) trim(shard int) {
 	}
 	var nodes []journal.Progress
 	for _, n := range w.nodes {
-		p := journal.Progress{Node: n.id, Checkpointed: w.reports[n.id][shard], Live: n.running(), Sole: n.sole(shard) && !w.fault.soleGivenUp}
+		p := journal.Progress{Node: n.id, Needs: w.reports[n.id][shard], Live: n.running(), Sole: n.sole(shard) && !w.fault.soleGivenUp}
 		nodes = append(nodes, p)
 	}
 	keep, givenUp := journal.Trim(s.first, s.size, limitBytes, nodes)
@@ -140,13 +140,12 @@ func (w *world) trim(shard int) {
 		keep++
 	}
 	w.count.givenUp += len(givenUp)
+	for _, id := range givenUp {
+		w.nodes[id].unreported = true
+	}
 	for _, n := range w.nodes {
-		need := n.disk.records[shard].Sequence
-		if need < s.first && s.first > 1 || n.wasPutBack || slices.Contains(givenUp, n.id) {
-			continue
-		}
-		if keep > max(need, 1) {
-			w.fail("trim of shard %d keeps %d and above, node %d needs %d", shard, keep, n.id, need)
+		if need := n.disk.records[shard].Needs(); need >= s.first && need < keep {
+			n.holed[shard] = n.unreported
 		}
 	}
 	if keep > s.first {
@@ -159,7 +158,7 @@ func (w *world) trim(shard int) {
 // changed.
 func (n *node) sole(shard int) bool {
 	for key := range n.disk.logs {
-		if shardOf(key) == shard && !n.w.gone(key) && !n.w.held(key, n) {
+		if shardOf(key) == shard && !n.w.gone(key) && (n.disk.cps[key].direct || n.w.assigned(key, n.id)) && !n.w.held(key, n) {
 			return true
 		}
 	}
@@ -169,7 +168,7 @@ func (n *node) sole(shard int) bool {
 // held: a live node other than but has the partition whole.
 func (w *world) held(key messages.PartitionKey, but *node) bool {
 	for _, n := range w.nodes {
-		if n != but && n.whole(key) && n.running() {
+		if n != but && n.whole(key) && n.running() && w.assigned(key, n.id) {
 			return true
 		}
 	}
@@ -181,6 +180,19 @@ func (w *world) changing() bool {
 	for i := len(w.wishes) - 1; i >= 0 && i > len(w.wishes)-200; i-- {
 		if x := w.wishes[i]; x.key == metaKey && x.op.Kind == journal.OpAppend && !x.settled() {
 			return true
+		}
+	}
+	return false
+}
+
+// assigned: the metadata says that the node has a replica.
+func (w *world) assigned(key messages.PartitionKey, id messages.NodeID) bool {
+	if key == metaKey {
+		return true
+	}
+	for _, p := range w.imageOf(&w.truthOf(metaKey).log).parts {
+		if p.key == key {
+			return slices.Contains(p.replicas, id)
 		}
 	}
 	return false
@@ -200,6 +212,12 @@ func (w *world) rewind(shard int) {
 		}
 	}
 	to := s.first + w.rng.Uint64N(s.last()-s.first)
+	if !slices.ContainsFunc(w.nodes, func(n *node) bool {
+		at := n.disk.records[shard].Sequence
+		return n.disk.highest[shard].Sequence <= to && at <= to && (at >= s.first || s.first == 1 && at == 0)
+	}) {
+		return
+	}
 	for _, key := range w.keys {
 		if shardOf(key) != shard || w.gone(key) {
 			continue
@@ -207,7 +225,7 @@ func (w *world) rewind(shard int) {
 		ok := false
 		for _, n := range w.nodes {
 			cp, has := n.disk.cps[key]
-			ok = ok || has && !cp.behind && !cp.direct && n.disk.records[shard].Sequence <= to && n.disk.records[shard].Sequence >= s.first && n.disk.highest[shard].Sequence <= to
+			ok = ok || has && w.assigned(key, n.id) && !cp.behind && !cp.direct && n.disk.records[shard].Sequence <= to && n.disk.records[shard].Sequence >= s.first && n.disk.highest[shard].Sequence <= to
 		}
 		if !ok {
 			return
@@ -232,7 +250,9 @@ func (w *world) rewind(shard int) {
 	}
 	for _, key := range w.keys {
 		if shardOf(key) == shard {
+			old := w.truths[key]
 			w.truths[key] = newTruth(key)
+			w.truths[key].maxStart = old.maxStart // what was removed stays removed
 		}
 	}
 	for i, payload := range s.history {

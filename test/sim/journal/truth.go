@@ -76,6 +76,11 @@ func (t *truth) carryOut(w *world, x *wish, position int64, op journal.Operation
 		}
 		t.landed[id] = position
 	case journal.OpTruncate:
+		for _, b := range t.log.batches {
+			if later := w.wishes[(b.id-1)%uint64(len(w.wishes))]; b.end > op.Offset && later.id == b.id && later.id > x.id && later.node == x.node && later.answer == done {
+				w.fail("%s: %s of node %d, given up, removed an append that was proposed after it and acknowledged", t.key, op.Kind, x.node.id)
+			}
+		}
 		t.log.truncate(op.Offset)
 	case journal.OpRestartAt:
 		t.log.restartAt(op.Offset)
@@ -96,12 +101,12 @@ func (t *truth) carryOut(w *world, x *wish, position int64, op journal.Operation
 // judge says whether an operation may be accepted at all, by what its author knew.
 func (t *truth) judge(w *world, x *wish, before journal.State, op journal.Operation, author messages.NodeID) {
 	switch {
-	case x.sure:
-		w.fail("%s: %s of node %d took effect after its author was told that it is refused", t.key, op.Kind, author)
-	case op.Kind != journal.OpClaim && x.generation != t.generation:
-		w.fail("%s: %s of node %d, proposed in generation %d, took effect in %d", t.key, op.Kind, author, x.generation, t.generation)
 	case op.Kind == journal.OpAppend && (x.end != t.log.end || x.last != t.log.last() && x.last != 0 && t.log.last() != 0): // 0: all of it was removed from the front
 		w.fail("%s: append of node %d built on a log that ended at %d with %d, and landed at %d behind %d", t.key, author, x.end, x.last, t.log.end, t.log.last())
+	case x.sure:
+		w.fail("%s: %s of node %d took effect after its author was told that it is refused", t.key, op.Kind, author)
+	case op.Kind != journal.OpClaim && x.generation != t.generation && !w.fault.noGeneration:
+		w.fail("%s: %s of node %d, proposed in generation %d, took effect in %d", t.key, op.Kind, author, x.generation, t.generation)
 	case op.Kind == journal.OpAppend && x.accepted > 0:
 		w.fail("%s: an append of node %d is stored twice", t.key, author)
 	case op.Kind == journal.OpAppend && before.Mode != x.mode:

@@ -141,37 +141,50 @@ func (n *node) timeout() {
 	}
 }
 
-// wish has a client, a mirror, an operator or the node itself want something.
-func (n *node) wish() {
-	if !n.running() {
-		return
-	}
-	r := n.any()
-	if r == nil || !r.leads() || r.key == metaKey {
-		return
+// wish has a client, a mirror, an operator or the node itself want something, if
+// the node leads anything.
+func (n *node) wish() bool {
+	r := n.led()
+	if !n.running() || r == nil {
+		return false
 	}
 	rng, s := n.w.rng, r.state
 	op := journal.Operation{Generation: s.Generation}
 	switch p := rng.IntN(100); {
 	case p < 55 && s.Mode != messages.ModeSealed || p < 15:
 		n.appendTo(r, nil)
-		return
+		return true
 	case p < 60 && s.LogEnd > 0:
 		op.Kind, op.Offset = journal.OpRaiseLogStart, r.log.boundary(rng.IntN(len(r.log.batches)+1))
 	case p < 80 && s.Mode != messages.ModeMirroring:
 		n.startMirroring(r)
-		return
+		return true
 	case p < 85 && s.Mode != messages.ModeWritable:
 		op.Kind, op.Offset = journal.OpRestartAt, s.LogEnd+rng.Int64N(50)
 	case p < 95 && s.Mode != messages.ModeWritable:
 		n.stopMirroring(r)
-		return
+		return true
 	case s.Mode != messages.ModeWritable:
 		op.Kind, op.Offset = journal.OpTruncate, r.log.boundary(rng.IntN(len(r.log.batches)+1))
 	default:
 		op.Kind, op.Epoch, op.Node = journal.OpClaim, s.Epoch, n.id // the same epoch again
 	}
 	n.propose(r, op, nil)
+	return true
+}
+
+// led is a replica that this node may propose for, nil if there is none.
+func (n *node) led() *replica {
+	if len(n.list) == 0 {
+		return nil
+	}
+	first := n.w.rng.IntN(len(n.list))
+	for i := range n.list {
+		if r := n.list[(first+i)%len(n.list)]; r.key != metaKey && r.leads() {
+			return r
+		}
+	}
+	return nil
 }
 
 // appendTo appends what the mode takes, now and then what it doesn't.

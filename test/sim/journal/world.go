@@ -13,7 +13,7 @@ const (
 	metaShard = 0
 	shards    = 3
 	// limitBytes is the size of a stream above which the dead are given up.
-	limitBytes = 6000
+	limitBytes = 4000
 )
 
 // faults of the model that every run has to be able to find.
@@ -25,6 +25,7 @@ type faults struct {
 	wrongCopy    bool // a copied state is installed at the copier's own position
 	blindBirth   bool // a replica without checkpoint is always new
 	staleRound   bool // a round writes over newer checkpoints
+	oldMetadata  bool // shards are followed by whatever metadata a crash has left
 	soleGivenUp  bool // the only complete replica may be given up
 }
 
@@ -161,10 +162,14 @@ func (w *world) happen() {
 	case p < 380:
 		n.tick()
 	case p < 680:
-		n.wish()
+		for i := range w.nodes { // whoever has something to lead
+			if w.nodes[(int(n.id)+i)%len(w.nodes)].wish() {
+				break
+			}
+		}
 	case p < 720:
 		n.timeout()
-	case p < 730:
+	case p < 724:
 		if n.running() {
 			n.crash(w.rng.IntN(3) == 0)
 		}
@@ -207,9 +212,9 @@ func (w *world) happen() {
 }
 
 func (w *world) report(n *node) {
-	n.wasPutBack = false
+	n.unreported = false
 	for s := range shards {
-		w.reports[n.id][s] = n.disk.records[s].Sequence
+		w.reports[n.id][s] = n.disk.records[s].Needs()
 	}
 }
 
