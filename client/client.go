@@ -69,8 +69,13 @@ func (c *Client) Close() {
 // request sends req to any node, again while the answer's top-level code says
 // that the coordinator or controller is moving or loading.
 func (c *Client) request(ctx context.Context, req kmsg.Request, code func(kmsg.Response) (int16, *string)) (kmsg.Response, error) {
+	return c.repeat(ctx, req, func() (kmsg.Response, error) { return c.kgo.Request(ctx, req) }, code)
+}
+
+// repeat is request with the way to send it.
+func (c *Client) repeat(ctx context.Context, req kmsg.Request, send func() (kmsg.Response, error), code func(kmsg.Response) (int16, *string)) (kmsg.Response, error) {
 	for attempt := 1; ; attempt++ {
-		resp, err := c.kgo.Request(ctx, req)
+		resp, err := send()
 		if err != nil {
 			return nil, fmt.Errorf("send %s: %w", wire.KeyName(req.Key()), err)
 		}

@@ -35,7 +35,7 @@ func (c *Client) StartMirrorTopics(ctx context.Context, mirror string, topics []
 		d.TopicName, d.TopicID, d.NumPartitions = topic, opts.TopicMetadata[topic].ID, opts.TopicMetadata[topic].Partitions
 		req.Topics = append(req.Topics, d)
 	}
-	return c.topicRequest(ctx, req)
+	return c.topicRequest(ctx, wish{mirror, messages.DesiredActive, messages.ErrTopicInMirror}, req)
 }
 
 // StopMirrorTopics fails topics over: they become writable once every partition
@@ -48,7 +48,7 @@ func (c *Client) StopMirrorTopics(ctx context.Context, mirror string, topics []s
 		d.TopicName = topic
 		req.Topics = append(req.Topics, d)
 	}
-	return c.topicRequest(ctx, req)
+	return c.topicRequest(ctx, wish{mirror, messages.DesiredStopped, nil}, req)
 }
 
 // PauseMirrorTopics pauses active topics: they stay read-only and keep their offsets.
@@ -60,7 +60,7 @@ func (c *Client) PauseMirrorTopics(ctx context.Context, mirror string, topics []
 		d.TopicName = topic
 		req.Topics = append(req.Topics, d)
 	}
-	return c.topicRequest(ctx, req)
+	return c.topicRequest(ctx, wish{mirror, messages.DesiredPaused, messages.ErrAlreadyPaused}, req)
 }
 
 // ResumeMirrorTopics undoes a pause.
@@ -72,7 +72,7 @@ func (c *Client) ResumeMirrorTopics(ctx context.Context, mirror string, topics [
 		d.TopicName = topic
 		req.Topics = append(req.Topics, d)
 	}
-	return c.topicRequest(ctx, req)
+	return c.topicRequest(ctx, wish{mirror, messages.DesiredActive, messages.ErrNotPaused}, req)
 }
 
 // RecoverMirrorTopics puts FAILED partitions back to their previous state with
@@ -85,7 +85,7 @@ func (c *Client) RecoverMirrorTopics(ctx context.Context, mirror string, topics 
 		d.TopicName = topic
 		req.Topics = append(req.Topics, d)
 	}
-	return c.topicRequest(ctx, req)
+	return c.topicRequest(ctx, wish{mirror: mirror}, req)
 }
 
 // topicAnswer is the one shape of the five responses.
@@ -131,20 +131,4 @@ func answerOf(r kmsg.Response) topicAnswer {
 		}
 	}
 	return a
-}
-
-func (c *Client) topicRequest(ctx context.Context, req kmsg.Request) (TopicResults, error) {
-	raw, err := c.request(ctx, req, func(r kmsg.Response) (int16, *string) {
-		a := answerOf(r)
-		return a.code, a.message
-	})
-	if err != nil {
-		return nil, err
-	}
-	a := answerOf(raw)
-	var out TopicResults
-	for _, t := range a.topics {
-		out = append(out, TopicResult{t.name, wire.ErrorForCode(t.code, reason(a.message, t.name))})
-	}
-	return out, nil
 }
