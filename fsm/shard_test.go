@@ -347,3 +347,24 @@ func dump(s *Shard) map[string]string {
 	}
 	return maps.Clone(out)
 }
+
+// TestLMEOfAHalfStoredGroup: the coordinator dies between the records of one
+// write. What is sent again isn't taken for done (found by test/sim).
+func TestLMEOfAHalfStoredGroup(t *testing.T) {
+	s := NewShard(1)
+	state := messages.UnknownPartitionState()
+	state.State, state.LeaderEpoch, state.WriteNumber = messages.StateStopping, 5, 1
+	require.NoError(t, s.Apply(Record{Kind: RecordState, Mirror: "m", Partition: tp(0), State: state, Created: messages.NoOffset}))
+	w := NewWrite("m", tp(0))
+	w.LME, w.LeaderEpoch, w.Number = 7, 5, 2
+	w.Notes.GapFrom, w.Notes.GapTo, w.Notes.GapAtMillis = 1, 3, 1
+	for stored := range len(s.Plan([]Write{w}).Records) + 1 {
+		again := NewShard(2)
+		require.NoError(t, again.Apply(Record{Kind: RecordState, Mirror: "m", Partition: tp(0), State: state, Created: messages.NoOffset}))
+		for _, r := range s.Plan([]Write{w}).Records[:stored] {
+			require.NoError(t, again.Apply(r))
+		}
+		again.Commit(again.Plan([]Write{w}))
+		require.Equal(t, int32(7), again.Get("m", tp(0), messages.NoOffset).LME)
+	}
+}

@@ -89,9 +89,10 @@ func Next(cur messages.PartitionState, w Write) (next messages.PartitionState, c
 		return cur, false, false, nil
 	}
 	next = w.Notes.over(cur)
-	// Not by a record that would drop the LME which this stop has stored. Notes are
-	// totals, a later write brings them again.
-	noted := next != cur && (cur.State != sStopping || w.LME != messages.NoEpoch)
+	// Notes alone make no record over STOPPING: it would drop the LME that this stop
+	// has stored, or, stored just before the LME that came with it, make a repeat of
+	// the write look done. They are totals, a later write brings them again.
+	noted := next != cur && cur.State != sStopping
 	switch {
 	case w.State == messages.StateUnknown && w.LME == messages.NoEpoch && cur.State == messages.StateFailed:
 		next.RetryAttempt = 0
