@@ -36,6 +36,8 @@ type ControllerOptions struct {
 	Live func() []messages.NodeID
 	// Static is the settings of the node's file.
 	Static map[string]string
+	// Others is nil in a cluster of one, whose node is always the controller.
+	Others *ControllerOthers
 
 	CommandsMax   int           // commands waiting at a time, more wait in Submit; default 1000
 	SubmitTimeout time.Duration // of Submit without a deadline; default 30 s
@@ -63,6 +65,22 @@ func (o ControllerOptions) withDefaults() ControllerOptions {
 		}
 	}
 	return o
+}
+
+// ControllerOthers is what a node of several needs to be controller when it is its
+// turn, and to hand commands to whoever is. All fields are required; none of the
+// functions may block, but Remote.
+type ControllerOthers struct {
+	// Candidate reports whether this node may claim the metadata log now.
+	Candidate func() bool
+	// Remote has the controller on another node decide a command.
+	Remote func(ctx context.Context, node messages.NodeID, command messages.ForwardedCommand) messages.Outcome
+	// WaitFor waits until this node's image is at or above an offset.
+	WaitFor func(ctx context.Context, offset int64) error
+	// Duty is a command that the controller gives itself; nil: nothing is to be done.
+	// It is asked every Interval.
+	Duty     func(*metadata.Image) messages.Command
+	Interval time.Duration
 }
 
 // Validate reports every fault of o.
@@ -139,13 +157,21 @@ func (c *Controller) WaitClaimed(ctx context.Context) error {
 	}
 }
 
-// Submit has a command decided and made durable, and returns its outcome once
-// this node's image shows it. Without an answer in time the outcome's error wraps
+// Submit has a command decided and made durable, by whichever node is controller,
+// and returns its outcome once this node's image shows it. Without an answer in time the outcome's error wraps
 // messages.ErrTimedOut, and whether the change was made is not known. The
 // command must not be changed afterwards.
 func (c *Controller) Submit(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.SubmitTimeout, fmt.Errorf("%w: no answer of the controller within %s", messages.ErrTimedOut, c.opts.SubmitTimeout))
 	defer cancel()
+	if c.opts.Others != nil {
+		return c.submitAnywhere(ctx, who, cmd)
+	}
+	return c.submitHere(ctx, who, cmd)
+}
+
+// submitHere has this node's actor decide.
+func (c *Controller) submitHere(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
 	refused := func() messages.Outcome {
 		err := context.Cause(ctx)
 		if !errors.Is(err, messages.ErrTimedOut) {

@@ -38,6 +38,8 @@ type (
 	}
 	// controllerRetry is a timer: try to claim again, if still needed.
 	controllerRetry struct{ job uint64 }
+	// controllerTick is a timer, among several nodes: whose turn is it, what is due?
+	controllerTick struct{}
 )
 
 // controllerJob is one append by the worker. A claim goes to the journal first.
@@ -80,6 +82,7 @@ func (a *controllerActor) Receive(c actor.Context) {
 	case *actor.Started:
 		a.start(c)
 		a.claim()
+		a.tickLater()
 	case *actor.Stopping, *actor.Restarting:
 		a.shut()
 	case *controllerSubmit:
@@ -89,6 +92,9 @@ func (a *controllerActor) Receive(c actor.Context) {
 		if m.job == a.job && a.busy {
 			a.done(m)
 		}
+	case controllerTick:
+		a.tick()
+		a.tickLater()
 	case controllerRetry:
 		if m.job == a.job && !a.busy && a.epoch == 0 {
 			a.claim()
@@ -140,8 +146,13 @@ func (a *controllerActor) submit(j controllerJob) {
 	a.jobs <- j // has room: only one job is under way
 }
 
-// claim makes this node controller with the next epoch.
+// claim makes this node controller with the next epoch, if it is its turn.
 func (a *controllerActor) claim() {
+	if o := a.c.opts.Others; o != nil && !o.Candidate() {
+		a.epoch = 0
+		a.refuse()
+		return
+	}
 	img := a.c.opts.Store.Image()
 	epoch := img.ControllerEpoch() + 1
 	a.epoch = 0
@@ -203,6 +214,9 @@ func (a *controllerActor) failFlight(err error) {
 
 // next decides the waiting commands and hands their records to the worker.
 func (a *controllerActor) next() {
+	if a.epoch == 0 && !a.busy && a.c.opts.Others != nil {
+		a.refuse()
+	}
 	if a.busy || a.epoch == 0 || len(a.pending) == 0 {
 		return
 	}

@@ -68,6 +68,8 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.fail(p.allocateProducerIDs(c))
 	case messages.RegisterNode:
 		p.fail(p.registerNode(c))
+	case messages.PlaceLeaders:
+		p.placeLeaders(c)
 	default:
 		return refuse(invariant.Violated("controller got command %T", cmd))
 	}

@@ -97,7 +97,7 @@ func (n *mirrorNode) start(log *zap.Logger) {
 	})
 	require.NoError(t, err)
 	defers(n.controller.Close)
-	stop, err := n.controller.ServeBumps(bus, bus.ControllerBump())
+	stop, err := n.controller.ServeBumps(bus, bus.ControllerBump(1))
 	require.NoError(t, err)
 	defers(func() error { stop(); return nil })
 	require.NoError(t, n.controller.WaitClaimed(ctx))

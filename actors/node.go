@@ -177,7 +177,7 @@ func (o nodeOutside) Coordinates(mirror string) bool { return o.n.Coordinators.C
 func (o nodeOutside) Bump(ctx context.Context, bumps []messages.EpochBump) ([]error, error) {
 	bus := o.n.config.Bus
 	return RequestBumps(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
-		return bus.Request(ctx, bus.ControllerBump(), payload)
+		return bus.Request(ctx, bus.ControllerBump(o.n.config.Store.Image().Controller()), payload)
 	}, o.n.config.Node, bumps)
 }
 

@@ -41,7 +41,7 @@ func TestBusRequest(t *testing.T) {
 	release := make(chan struct{})
 	serve(t, b, b.MirrorRead(7), func(_ context.Context, p []byte) []byte { return append([]byte("re:"), p...) })
 	serve(t, b, b.MirrorWrite(7), func(context.Context, []byte) []byte { return make([]byte, 2<<20) })
-	serve(t, b, b.ControllerBump(), func(context.Context, []byte) []byte { panic("boom") })
+	serve(t, b, b.ControllerBump(1), func(context.Context, []byte) []byte { panic("boom") })
 	serve(t, b, "slow", func(ctx context.Context, _ []byte) []byte {
 		<-ctx.Done() // the requester's deadline reaches the handler
 		<-release
@@ -60,7 +60,7 @@ func TestBusRequest(t *testing.T) {
 		{"nobody serves", b.MirrorRead(8), nil, time.Minute, "", ErrNoResponders},
 		{"payload too large", b.MirrorRead(7), make([]byte, 1<<20+1), time.Minute, "", ErrTooLarge},
 		{"answer too large", b.MirrorWrite(7), nil, time.Minute, "", ErrTooLarge},
-		{"handler panics", b.ControllerBump(), nil, time.Minute, "", ErrHandler},
+		{"handler panics", b.ControllerBump(1), nil, time.Minute, "", ErrHandler},
 		{"no answer in time", "slow", nil, 50 * time.Millisecond, "", messages.ErrTimedOut},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -161,14 +161,14 @@ func TestSubjects(t *testing.T) {
 	}
 	s := NewSubjects("c")
 	require.Equal(t, "kagami.c.mirror.0.write", s.MirrorWrite(0))
-	require.Equal(t, "kagami.c.controller.bump", s.ControllerBump())
+	require.Equal(t, "kagami.c.controller.1.bump", s.ControllerBump(1))
 	require.Equal(t, "kagami.c.node.4.actor", s.NodeActor(4))
 }
 
 func TestBusServesAnyClusterID(t *testing.T) {
 	b := openTestBus(t, func(o *BusOptions) { o.ClusterID = "a.b >*" })
-	serve(t, b, b.ControllerBump(), func(context.Context, []byte) []byte { return []byte("ok") })
-	got, err := b.Request(t.Context(), b.ControllerBump(), nil)
+	serve(t, b, b.ControllerBump(1), func(context.Context, []byte) []byte { return []byte("ok") })
+	got, err := b.Request(t.Context(), b.ControllerBump(1), nil)
 	require.NoError(t, err)
 	require.Equal(t, "ok", string(got))
 }

@@ -149,7 +149,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 func (j *Journal) newShard(id int32, st stream) *shard {
 	s := &shard{
 		j: j, id: id, stream: st, log: j.log.With(zap.Int32("shard", id)),
-		proposer: journal.NewProposer(j.author, journal.ProposerOptions{}), waiting: make(map[journal.Ticket]*proposal),
+		proposer: journal.NewProposer(j.author, journal.ProposerOptions{}), waiting: make(map[journal.Ticket]*proposal), heard: make(map[messages.NodeID]int64),
 		ready: make(chan struct{}), pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
 	}
 	if cp, ok := j.checkpoints.Take(shardKey(id)); ok {
@@ -225,7 +225,9 @@ func (j *Journal) start(id int32, find func(context.Context, messages.PartitionK
 	j.started[id] = true
 	s := j.shards[id]
 	s.find = find
-	s.beatAt.Store(j.clock.Now().UnixNano())
+	now := j.clock.Now().UnixNano()
+	s.beatAt.Store(now)
+	s.began.Store(now)
 	close(s.ready)
 }
 

@@ -45,11 +45,13 @@ type shard struct {
 	proposer *journal.Proposer
 	waiting  map[journal.Ticket]*proposal
 	closed   bool
-	pumpWake chan struct{} // capacity 1
-	backoff  time.Duration // of the pump after a message that got lost
+	pumpWake chan struct{}             // capacity 1
+	backoff  time.Duration             // of the pump after a message that got lost
+	heard    map[messages.NodeID]int64 // when a message of a node came last, ns
 
 	applied  atomic.Uint64 // sequence of the last message applied
 	moved    atomic.Pointer[chan struct{}]
+	began    atomic.Int64 // when this node began to follow, ns
 	beatAt   atomic.Int64 // when our own beat came back, ns
 	isolated atomic.Bool
 	// covered: topics created at that metadata offset or above had no operation
@@ -209,10 +211,14 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	if err != nil {
 		return fmt.Errorf("journal message %d: %w", sequence, err)
 	}
+	now := s.j.clock.Now().UnixNano()
+	s.mu.Lock()
+	s.heard[m.Author.Node] = now
+	s.mu.Unlock()
 	var own []*proposal
 	if m.Author == s.j.author {
 		if len(m.Entries) == 0 {
-			s.beatAt.Store(s.j.clock.Now().UnixNano())
+			s.beatAt.Store(now)
 		}
 		own = s.returned(m)
 	}

@@ -375,6 +375,13 @@ func (s *streamed) inOrder() bool {
 	return !s.behind && !s.ended && !s.shard.isolated.Load()
 }
 
+// isBehind: operations wait, or a copy has to be made.
+func (s *streamed) isBehind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind
+}
+
 func (s *streamed) settle() {}
 
 func (s *streamed) closing() (Checkpoint, bool) {

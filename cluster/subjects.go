@@ -31,8 +31,16 @@ func (s Subjects) MirrorWrite(shard int32) string {
 	return fmt.Sprintf("%smirror.%d.write", s.prefix, shard)
 }
 
-// ControllerBump is where the controller answers BumpLeaderEpochs.
-func (s Subjects) ControllerBump() string { return s.prefix + "controller.bump" }
+// ControllerBump is where a node answers BumpLeaderEpochs while it is controller.
+func (s Subjects) ControllerBump(node messages.NodeID) string {
+	return fmt.Sprintf("%scontroller.%d.bump", s.prefix, node)
+}
+
+// ControllerCommand is where a node takes the commands that others forward to it
+// as the controller.
+func (s Subjects) ControllerCommand(node messages.NodeID) string {
+	return fmt.Sprintf("%scontroller.%d.command", s.prefix, node)
+}
 
 // NodeActor is where a node answers actor RPC.
 func (s Subjects) NodeActor(node messages.NodeID) string {

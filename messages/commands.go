@@ -155,6 +155,20 @@ type AllocateProducerIDs struct{ Count int32 }
 // RegisterNode tells the controller that a node is there, with its listeners.
 type RegisterNode struct{ Node Node }
 
+// PlaceLeaders has the controller look at who leads what: partitions whose leader
+// isn't live go to a live replica, at most Back leaderships go back to their
+// preferred replica, and partitions of internal and mirror topics that have fewer
+// replicas than configured get more, as nodes are there. Its item counts changes.
+type PlaceLeaders struct {
+	// Live nodes, as the controller sees them.
+	Live []NodeID
+	// Behind are replicas that can't lead now, by partition.
+	Behind map[NodeID][]PartitionKey
+	Back   int
+	// Max bounds the changes of one command; there may be more to do.
+	Max int
+}
+
 // Node is a registered node. Host has no brackets for IPv6.
 type Node struct {
 	ID          NodeID
@@ -184,6 +198,7 @@ func (ResumeMirrorTopics) command()  {}
 func (BumpLeaderEpochs) command()    {}
 func (AllocateProducerIDs) command() {}
 func (RegisterNode) command()        {}
+func (PlaceLeaders) command()        {}
 
 // Outcome is the controller's answer to a command. Err refuses the whole
 // command; otherwise each item stands for itself.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"kagami/broker"
+	"kagami/cluster"
 	"kagami/messages"
 	"kagami/messages/configs"
 )
@@ -37,6 +38,10 @@ type settings struct {
 	pprof      bool
 	rack       string
 	unknown    []string // keys of the file that nobody here knows
+
+	cluster            *cluster.Options // nil: a cluster of one
+	clusterID          string           // that the configuration demands
+	checkpointInterval time.Duration
 
 	retentionInterval time.Duration
 	snapshotBytes     int64         // of the metadata log between two snapshots
@@ -105,8 +110,52 @@ func parseSettings(static map[string]string) (settings, error) {
 		fault("kagami.log.level", "want debug, info, warn or error")
 	}
 	s.parseListeners(v, fault)
+	if err := s.parseCluster(v, fault); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
+	}
 	return s, errors.Join(errs...)
 }
+
+// parseCluster reads what a node of several needs.
+func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) error {
+	s.clusterID = v.String(configs.ClusterID)
+	s.checkpointInterval = time.Duration(v.Int64(configs.JournalCheckpointMs)) * time.Millisecond
+	peers := messages.ParseList(v.String(configs.ClusterPeers))
+	if len(peers) == 0 {
+		return nil
+	}
+	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
+	o := cluster.Options{
+		Listen: v.String(configs.ClusterListen), Advertise: v.String(configs.ClusterAdvertised),
+		Peers: make(map[messages.NodeID]string), StoreDir: filepath.Join(s.dataDir, journalFolder), SyncInterval: ms(configs.JournalSyncMs),
+		TLSCert: v.String(configs.ClusterTLSCertificate), TLSKey: v.String(configs.ClusterTLSKey), TLSCA: v.String(configs.ClusterTLSCA),
+		User: v.String(configs.ClusterUser), Password: v.String(configs.ClusterPassword),
+		BeatInterval: ms(configs.ClusterBeatMs), DeadAfter: ms(configs.ClusterDeadMs), JournalBytesMax: v.Int64(configs.JournalBytes),
+	}
+	for _, peer := range peers {
+		idText, address, ok := strings.Cut(peer, "@")
+		id, err := strconv.ParseInt(idText, 10, 32)
+		if !ok || err != nil || id < 0 {
+			fault(configs.ClusterPeers, fmt.Sprintf("%q is not id@host:port", peer))
+			continue
+		}
+		if _, twice := o.Peers[messages.NodeID(id)]; twice {
+			fault(configs.ClusterPeers, fmt.Sprintf("node %d stands there twice", id))
+		}
+		o.Peers[messages.NodeID(id)] = address
+	}
+	if o.Listen == "" {
+		if o.Listen = o.Peers[s.nodeID]; o.Listen == "" {
+			fault(configs.ClusterListen, fmt.Sprintf("not set, and node %d isn't among %s", s.nodeID, configs.ClusterPeers))
+			return nil
+		}
+	}
+	s.cluster = &o
+	return o.Validate(s.nodeID)
+}
+
+// journalFolder is where JetStream keeps the journal, in the data folder.
+const journalFolder = "kagami-journal"
 
 func (s *settings) parseListeners(v configs.Values, fault func(key, why string)) {
 	advertised := map[string]messages.Endpoint{}

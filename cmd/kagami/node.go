@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -36,6 +35,9 @@ type node struct {
 	clock     clock.Clock
 	clusterID string
 
+	natsServer  *cluster.Server  // nil in a cluster of one
+	streams     *cluster.Streams // nil in a cluster of one
+	journal     *cluster.Journal // nil in a cluster of one
 	manager     *persistence.Manager
 	checkpoints *cluster.Checkpoints
 	metaReplica *cluster.Replica
@@ -49,6 +51,9 @@ type node struct {
 	rpc         *cluster.ActorRPC
 	broker      *broker.Server
 	admin       *admin.Server
+
+	// placed is what leaders were found to be in order for; of the controller's duty.
+	placed string
 
 	// ended gets the error of a part that ended by itself.
 	ended chan error
@@ -68,9 +73,11 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		name string
 		run  func(context.Context) error
 	}{
+		{"join cluster", n.joinCluster},
 		{"open data folder", n.openData},
-		{"open metadata", n.openMetadata},
 		{"open bus", n.openBus},
+		{"open journal", n.openJournal},
+		{"open metadata", n.openMetadata},
 		{"start replicas", n.startReplicas},
 		{"start controller", n.startController},
 		{"start mirroring", n.startMirroring},
@@ -101,16 +108,7 @@ func (n *node) close(ctx context.Context) error {
 }
 
 func (n *node) openData(ctx context.Context) error {
-	if err := os.MkdirAll(n.settings.dataDir, 0o750); err != nil {
-		return err
-	}
-	meta, _, err := persistence.ReadMeta(persistence.OSFS{}, n.settings.dataDir)
-	if err != nil {
-		return err
-	}
-	if n.clusterID, err = cluster.ChooseClusterID(meta.ClusterID, ""); err != nil {
-		return err
-	}
+	var err error
 	n.manager, err = persistence.Open(ctx, n.settings.dataDir, persistence.Options{
 		ClusterID: n.clusterID, NodeID: n.settings.nodeID, Clock: n.clock, Logger: n.log, FlushInterval: n.settings.flushInterval,
 	})
@@ -128,7 +126,11 @@ func (n *node) openData(ctx context.Context) error {
 
 func (n *node) openMetadata(ctx context.Context) error {
 	var err error
-	n.metaReplica, err = cluster.OpenMetadataReplica(ctx, n.settings.nodeID, n.manager, n.checkpoints, n.log)
+	if n.journal != nil {
+		err = n.followMetadata(ctx)
+	} else {
+		n.metaReplica, err = cluster.OpenMetadataReplica(ctx, n.settings.nodeID, n.manager, n.checkpoints, n.log)
+	}
 	if err != nil {
 		return err
 	}
@@ -146,21 +148,23 @@ func (n *node) openMetadata(ctx context.Context) error {
 
 func (n *node) openBus(ctx context.Context) error {
 	var err error
-	n.bus, err = cluster.OpenBus(ctx, cluster.BusOptions{ClusterID: n.clusterID, Node: n.settings.nodeID, Clock: n.clock, Logger: n.log})
+	n.bus, err = cluster.OpenBus(ctx, cluster.BusOptions{ClusterID: n.clusterID, Node: n.settings.nodeID, Server: n.natsServer, Clock: n.clock, Logger: n.log})
 	if err != nil {
 		return err
 	}
 	n.defers(func(context.Context) error { return n.bus.Close() })
-	return nil
+	return n.openMembership(ctx)
 }
 
 func (n *node) startReplicas(ctx context.Context) error {
-	n.members = cluster.NewMembership(n.settings.nodeID)
 	n.replicas = cluster.NewReplicas(ctx, cluster.ReplicasOptions{
-		Node: n.settings.nodeID, Logs: n.manager, Checkpoints: n.checkpoints, Static: n.settings.static,
+		Node: n.settings.nodeID, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Static: n.settings.static,
 		RetentionInterval: n.settings.retentionInterval, Clock: n.clock, Logger: n.log,
 	})
 	n.defers(func(context.Context) error { return n.replicas.Close() })
+	if n.journal != nil {
+		n.defers(func(context.Context) error { n.journal.Close(); return nil }) // before the replicas
+	}
 	cancel := n.store.Subscribe(n.replicas.Apply)
 	n.defers(func(context.Context) error { cancel(); return nil })
 	return nil
@@ -172,17 +176,20 @@ func (n *node) startController(ctx context.Context) error {
 	var err error
 	n.controller, err = actors.NewController(ctx, n.system, actors.ControllerOptions{
 		Node: n.settings.nodeID, ClusterID: n.clusterID, Store: n.store, Claim: n.metaReplica.Claim,
-		Live: n.members.Live, Static: n.settings.static, Clock: n.clock, Logger: n.log,
+		Live: n.members.Live, Static: n.settings.static, Others: n.others(), Clock: n.clock, Logger: n.log,
 	})
 	if err != nil {
 		return err
 	}
 	n.defers(func(context.Context) error { return n.controller.Close() })
-	stop, err := n.controller.ServeBumps(n.bus, n.bus.ControllerBump())
+	stop, err := n.controller.ServeBumps(n.bus, n.bus.ControllerBump(n.settings.nodeID))
 	if err != nil {
 		return err
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
+	if n.journal != nil {
+		return n.waitController(ctx)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("the metadata log wasn't claimed within a minute: %w", messages.ErrTimedOut))
 	defer cancel()
 	return n.controller.WaitClaimed(ctx)

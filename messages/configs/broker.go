@@ -35,12 +35,27 @@ const (
 
 	MetadataSnapshotBytes = "metadata.log.max.record.bytes.between.snapshots"
 
+	ClusterPeers          = "cluster.peers"
+	ClusterListen         = "cluster.listen"
+	ClusterAdvertised     = "cluster.advertised.listen"
+	ClusterID             = "cluster.id"
+	ClusterUser           = "cluster.user"
+	ClusterPassword       = "cluster.password" //nolint:gosec // the key's name, not a password
+	ClusterTLSCertificate = "cluster.tls.certificate.file"
+	ClusterTLSKey         = "cluster.tls.key.file"
+	ClusterTLSCA          = "cluster.tls.ca.file"
+	ClusterBeatMs         = "kagami.cluster.heartbeat.interval.ms"
+	ClusterDeadMs         = "kagami.cluster.node.timeout.ms"
+	JournalSyncMs         = "kagami.journal.sync.interval.ms"
+	JournalBytes          = "kagami.journal.max.bytes"
+	JournalCheckpointMs   = "kagami.journal.checkpoint.interval.ms"
+
 	ReadyMaxLagRecords = "kagami.ready.max.lag.records"
 	ReadyMaxLagMs      = "kagami.ready.max.lag.ms"
 )
 
 var brokerSet = newSet("broker", brokerCross,
-	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerOwnDefs())
+	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerClusterDefs(), brokerOwnDefs())
 
 // Broker is the set of node configs: Kafka's broker configs.
 func Broker() *Set { return brokerSet }
@@ -130,6 +145,25 @@ func brokerReplicaDefs() []Def {
 		{Name: ReplicaFetchMaxBytes, Type: TypeInt, Default: new("1048576"), Change: ChangeRestart, check: atLeast(0), Doc: "PartitionMaxBytes of mirror fetches; the first batch may be larger."},
 		{Name: ReplicaSocketTimeout, Type: TypeInt, Default: new("30000"), Change: ChangeRestart, check: atLeast(1), Doc: "Timeout, ms, of requests to a source."},
 		{Name: ReplicaSocketReceiveBuffer, Type: TypeInt, Default: new("65536"), Change: ChangeRestart, check: atLeast(-1), Doc: "Socket receive buffer, bytes, of mirror fetches. -1: the system's."},
+	}
+}
+
+func brokerClusterDefs() []Def {
+	return []Def{
+		{Name: ClusterPeers, Type: TypeList, High: true, Change: ChangeRestart, Doc: "Nodes of the cluster, as id@host:port of their addresses for one another; this node may be among them. Not set: a cluster of one."},
+		{Name: ClusterListen, Type: TypeString, Change: ChangeRestart, Doc: "host:port where other nodes connect to. Not set: this node's address in cluster.peers."},
+		{Name: ClusterAdvertised, Type: TypeString, Change: ChangeRestart, Doc: "host:port that other nodes are told, if it isn't cluster.listen."},
+		{Name: ClusterID, Type: TypeString, Change: ChangeRestart, Doc: "Cluster id that this node demands. Not set: that of its data folder, or of the cluster it joins; a new cluster gets a random one."},
+		{Name: ClusterUser, Type: TypeString, Change: ChangeRestart, Doc: "User that nodes authenticate with among themselves, the same on all."},
+		{Name: ClusterPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of cluster.user."},
+		{Name: ClusterTLSCertificate, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with this node's certificate for connections between nodes. With it go the key and the CA; both sides show a certificate."},
+		{Name: ClusterTLSKey, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the key of that certificate."},
+		{Name: ClusterTLSCA, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the CA that signed the nodes' certificates."},
+		{Name: ClusterBeatMs, Type: TypeLong, Default: new("250"), Change: ChangeRestart, check: atLeast(10), Doc: "Pause, ms, between two heartbeats of a node."},
+		{Name: ClusterDeadMs, Type: TypeLong, Default: new("2500"), Change: ChangeRestart, check: atLeast(100), Doc: "A node without a heartbeat for this time, ms, counts as dead, and one that the journal doesn't reach for it leads nothing."},
+		{Name: JournalSyncMs, Type: TypeLong, Default: new("0"), Change: ChangeRestart, check: atLeast(0), Doc: "How often, ms, the journal's files are synced. 0: in every write, before it counts."},
+		{Name: JournalBytes, Type: TypeLong, Default: new("8589934592"), Change: ChangeRestart, check: atLeast(1 << 20), Doc: "Bytes that one journal shard may hold. What doesn't fit is refused, never dropped."},
+		{Name: JournalCheckpointMs, Type: TypeLong, Default: new("5000"), Change: ChangeRestart, check: atLeast(10), Doc: "Pause, ms, between two checkpoints of a node's replicas; the journal keeps what came since."},
 	}
 }
 

@@ -1,0 +1,124 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/messages"
+)
+
+// forwardRetry is the wait before a command is tried again that found no controller.
+const forwardRetry = 50 * time.Millisecond
+
+// submitAnywhere has the controller decide, wherever it is. What isn't the
+// controller refuses without having done anything, so that is tried again.
+func (c *Controller) submitAnywhere(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
+	for {
+		out := c.submitOnce(ctx, who, cmd)
+		if !errors.Is(out.Err, messages.ErrNotController) || c.closing.Load() {
+			return out
+		}
+		if err := c.opts.Clock.Sleep(ctx, forwardRetry); err != nil {
+			return messages.Outcome{Err: fmt.Errorf("%w: %w", context.Cause(ctx), out.Err), Offset: messages.NoOffset}
+		}
+	}
+}
+
+func (c *Controller) submitOnce(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
+	switch target := c.opts.Store.Image().Controller(); target {
+	case messages.NoNode:
+		return messages.Outcome{Err: fmt.Errorf("%w: there is none yet", messages.ErrNotController), Offset: messages.NoOffset}
+	case c.opts.Node:
+		return c.submitHere(ctx, who, cmd)
+	default:
+		out := c.opts.Others.Remote(ctx, target, messages.ForwardedCommand{From: c.opts.Node, Who: who, Command: cmd})
+		if out.Err == nil && out.Offset >= 0 {
+			if err := c.opts.Others.WaitFor(ctx, out.Offset); err != nil {
+				return messages.Outcome{Err: fmt.Errorf("%w: %w", messages.ErrTimedOut, err), Offset: messages.NoOffset}
+			}
+		}
+		return out
+	}
+}
+
+// HandleCommand serves a command that another node forwards: bytes of a
+// messages.ForwardedCommand come in, those of an outcome go out. It never forwards
+// on.
+func (c *Controller) HandleCommand(ctx context.Context, payload []byte) []byte {
+	f, err := messages.DecodeForwardedCommand(payload)
+	out := messages.Outcome{Err: err, Offset: messages.NoOffset}
+	if err == nil {
+		out = c.submitHere(ctx, f.Who, f.Command)
+	}
+	b, err := messages.EncodeOutcome(out)
+	if err != nil {
+		b, _ = messages.EncodeOutcome(messages.Outcome{Err: fmt.Errorf("%w: %w", messages.ErrTimedOut, err), Offset: messages.NoOffset}) //nolint:errcheck // has no items
+	}
+	return b
+}
+
+// RequestCommand is the other side of HandleCommand, over request.
+func RequestCommand(ctx context.Context, request func(ctx context.Context, payload []byte) ([]byte, error), f messages.ForwardedCommand) messages.Outcome {
+	refuse := func(err error) messages.Outcome { return messages.Outcome{Err: err, Offset: messages.NoOffset} }
+	payload, err := f.Encode()
+	if err != nil {
+		return refuse(fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err))
+	}
+	answer, err := request(ctx, payload)
+	switch {
+	case errors.Is(err, messages.ErrNotController):
+		return refuse(err)
+	case err != nil:
+		return refuse(fmt.Errorf("%w: whether the change was made isn't known: %w", messages.ErrTimedOut, err))
+	}
+	out, err := messages.DecodeOutcome(answer)
+	if err != nil {
+		return refuse(fmt.Errorf("%w: %w", messages.ErrTimedOut, err))
+	}
+	return out
+}
+
+// refuse answers what waits while this node isn't the controller.
+func (a *controllerActor) refuse() {
+	for _, s := range a.pending {
+		s.reply <- messages.Outcome{Err: fmt.Errorf("%w: node %d isn't it", messages.ErrNotController, a.c.opts.Node), Offset: messages.NoOffset}
+	}
+	a.pending = nil
+}
+
+func (a *controllerActor) tickLater() {
+	if o := a.c.opts.Others; o != nil {
+		a.c.opts.Clock.AfterFunc(o.Interval, func() { a.c.root.Send(a.self, controllerTick{}) })
+	}
+}
+
+// tick claims when it is this node's turn, steps down when another one has
+// claimed, and does what a controller does by itself.
+func (a *controllerActor) tick() {
+	if a.busy || a.stop == nil {
+		return
+	}
+	img := a.c.opts.Store.Image()
+	switch {
+	case a.epoch == 0:
+		a.claim()
+	case img.ControllerEpoch() != a.epoch || img.Controller() != a.c.opts.Node:
+		a.log.Info("another node is the controller", zap.Int32(messages.FieldEpoch, img.ControllerEpoch()), zap.Int32("node", int32(img.Controller())))
+		a.epoch = 0
+		a.refuse()
+	default:
+		cmd := a.c.opts.Others.Duty(img)
+		if cmd == nil {
+			return
+		}
+		a.pending = append(a.pending, &controllerSubmit{
+			cmd: cmd, who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", a.c.opts.Node), RequestID: "placement"},
+			reply: make(chan messages.Outcome, 1), // nobody reads it: the image tells
+		})
+		a.next()
+	}
+}

@@ -1,0 +1,114 @@
+package actors
+
+import (
+	"slices"
+
+	"kagami/messages"
+	"kagami/messages/configs"
+	"kagami/messages/wire"
+	"kagami/persistence/metadata"
+)
+
+// placement is one look at who leads what.
+type placement struct {
+	live   map[messages.NodeID]bool
+	behind map[messages.NodeID]map[messages.PartitionKey]bool
+	back   int // leaderships that may still go back to their preferred replica
+	room   int // changes that may still be made
+}
+
+// PlacementDue reports whether the controller on node, with the settings of its
+// file, would change anything for the command now.
+func PlacementDue(img *metadata.Image, cmd messages.PlaceLeaders, node messages.NodeID, static map[string]string) bool {
+	cmd.Max = 1
+	return len(decide(img, cmd, controllerEnv{node: node, live: cmd.Live, static: static}).records) > 0
+}
+
+// placeLeaders is messages.PlaceLeaders.
+func (p *plan) placeLeaders(c messages.PlaceLeaders) {
+	pl := placement{live: make(map[messages.NodeID]bool, len(c.Live)), behind: make(map[messages.NodeID]map[messages.PartitionKey]bool), back: c.Back, room: c.Max}
+	for _, n := range c.Live {
+		pl.live[n] = true
+	}
+	for n, keys := range c.Behind {
+		pl.behind[n] = make(map[messages.PartitionKey]bool, len(keys))
+		for _, k := range keys {
+			pl.behind[n][k] = true
+		}
+	}
+	for _, t := range p.img.Topics() {
+		factor := p.factorOf(t)
+		for n, part := range t.Partitions {
+			if pl.room == 0 {
+				break
+			}
+			if r := pl.change(t, int32(n), part, factor); r != nil {
+				pl.room--
+				p.add(r)
+			}
+		}
+	}
+	p.items = []messages.Item{{Count: int32(len(p.records))}}
+}
+
+// factorOf is how many replicas a topic's partitions shall have; 0: as they are. A
+// client's own topic keeps what it was created with.
+func (p *plan) factorOf(t *metadata.Topic) int {
+	switch {
+	case t.Name == messages.MirrorStateTopic:
+		return p.settings().Int(configs.MirrorStateTopicRF)
+	case t.Mirror != "":
+		return p.settings().Int(configs.DefaultReplicationFactor)
+	default:
+		return 0
+	}
+}
+
+// change is what has to change of one partition; nil: nothing.
+func (pl *placement) change(t *metadata.Topic, n int32, part metadata.Partition, factor int) metadata.Record {
+	key := t.Key(n)
+	able := func(node messages.NodeID) bool { return pl.live[node] && !pl.behind[node][key] }
+	r := wire.NewPtrPartitionChangeRecord()
+	r.TopicID, r.PartitionID = t.ID, n
+	if !pl.live[part.Leader] || pl.behind[part.Leader][key] {
+		i := slices.IndexFunc(part.Replicas, able)
+		if i < 0 || part.Replicas[i] == part.Leader {
+			return nil // nobody else can; the old leader is the first who will
+		}
+		r.Leader = int32(part.Replicas[i])
+		return r
+	}
+	if preferred := part.Replicas[0]; preferred != part.Leader && able(preferred) && pl.back > 0 {
+		pl.back--
+		r.Leader = int32(preferred)
+		return r
+	}
+	if more := pl.grown(t.ID, n, part, factor); more != nil {
+		r.Replicas, r.Isr = more, more
+		return r
+	}
+	return nil
+}
+
+// grown is the replicas of a partition that has too few, as far as nodes are live;
+// nil: it has enough.
+func (pl *placement) grown(id messages.TopicID, n int32, part metadata.Partition, factor int) []int32 {
+	if len(part.Replicas) >= min(factor, len(pl.live)) {
+		return nil
+	}
+	live := make([]messages.NodeID, 0, len(pl.live))
+	for node := range pl.live {
+		live = append(live, node)
+	}
+	slices.Sort(live)
+	out := make([]int32, 0, factor)
+	for _, node := range part.Replicas {
+		out = append(out, int32(node))
+	}
+	for _, node := range place(id, n, live, len(live)) {
+		if len(out) < factor && !slices.Contains(part.Replicas, node) {
+			out = append(out, int32(node))
+		}
+	}
+	return out
+}

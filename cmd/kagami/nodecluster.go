@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/actors"
+	"kagami/cluster"
+	"kagami/messages"
+	"kagami/persistence"
+	"kagami/persistence/metadata"
+)
+
+// journalShards is how many streams the data of a cluster goes through. It can't be
+// changed once there is data.
+const journalShards = 16
+
+// joinCluster learns the cluster id: of the data folder, or of the other nodes.
+func (n *node) joinCluster(ctx context.Context) error {
+	if err := os.MkdirAll(n.settings.dataDir, 0o750); err != nil {
+		return err
+	}
+	meta, _, err := persistence.ReadMeta(persistence.OSFS{}, n.settings.dataDir)
+	if err != nil {
+		return err
+	}
+	if n.settings.cluster == nil {
+		n.clusterID, err = cluster.ChooseClusterID(meta.ClusterID, n.settings.clusterID)
+		return err
+	}
+	ended := func(err error) {
+		select {
+		case n.ended <- err:
+		default:
+		}
+	}
+	n.natsServer, err = cluster.OpenServer(ctx, cluster.ServerOptions{
+		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: ended, Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { n.natsServer.Close(); return nil })
+	n.streams, err = cluster.OpenStreams(ctx, n.natsServer, cluster.StreamsOptions{
+		BytesMax: n.settings.cluster.JournalBytesMax, DuplicateWindow: n.settings.cluster.DuplicateWindow, Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.streams.Close() })
+	formed, err := cluster.Form(ctx, cluster.FormationOptions{
+		Streams: n.streams, Stored: meta.ClusterID, Configured: n.settings.clusterID, Replicas: n.journalCopies(),
+		OnWait: func(why string) { n.log.Info("waiting for the cluster", zap.String("why", why)) }, Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.clusterID = formed.ClusterID
+	return nil
+}
+
+// journalCopies is how many nodes hold each journal stream.
+func (n *node) journalCopies() int {
+	nodes := len(n.settings.cluster.Peers)
+	if _, self := n.settings.cluster.Peers[n.settings.nodeID]; !self {
+		nodes++
+	}
+	return min(3, nodes)
+}
+
+// openMembership begins to beat and to hear the others.
+func (n *node) openMembership(ctx context.Context) error {
+	if n.settings.cluster == nil {
+		n.members = cluster.NewMembership(n.settings.nodeID)
+		return nil
+	}
+	var err error
+	n.members, err = cluster.OpenMembership(ctx, cluster.MembershipOptions{
+		Bus: n.bus, Interval: n.settings.cluster.BeatInterval, DeadAfter: n.settings.cluster.DeadAfter,
+		OnNodeIDTaken: func(err error) {
+			select {
+			case n.ended <- err:
+			default:
+			}
+		},
+		OnAway: func(d time.Duration) {
+			n.log.Warn("this process didn't run for a while: it leads again when the journal reaches it", zap.Duration("away", d))
+		},
+		Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { return n.members.Close() })
+	return nil
+}
+
+// openJournal opens the streams of a node of several.
+func (n *node) openJournal(ctx context.Context) error {
+	if n.settings.cluster == nil {
+		return nil
+	}
+	var err error
+	n.journal, err = cluster.NewJournal(ctx, cluster.JournalOptions{
+		Node: n.settings.nodeID, Incarnation: n.members.Incarnation(), Shards: journalShards, Streams: n.streams, Replicas: n.journalCopies(),
+		Checkpoints: n.checkpoints, Copier: cluster.NewCopier(n.bus, n.holders, n.members.IsLive),
+		CheckpointInterval: n.settings.checkpointInterval, IsolatedAfter: n.settings.cluster.DeadAfter,
+		BeatInterval: max(n.settings.cluster.DeadAfter/5, 100*time.Millisecond), Clock: n.clock, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error {
+		n.journal.Close()
+		return n.journal.Finish()
+	})
+	stop, err := n.journal.ServeCopies(n.bus)
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { stop(); return nil })
+	n.members.SetSource(func() cluster.Beat { return cluster.Beat{Shards: n.journal.Shards(), Extension: n.journal.Behind()} })
+	return nil
+}
+
+// holders are the other nodes that have a replica of a partition, its leader first.
+func (n *node) holders(key messages.PartitionKey) []messages.NodeID {
+	self := n.settings.nodeID
+	if key.TopicID == cluster.MetadataTopicID {
+		return slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == self })
+	}
+	t := n.store.Image().TopicByID(key.TopicID)
+	if t == nil {
+		return nil
+	}
+	p, ok := t.Partition(key.Partition)
+	if !ok {
+		return nil
+	}
+	out := make([]messages.NodeID, 0, len(p.Replicas))
+	for _, id := range append([]messages.NodeID{p.Leader}, p.Replicas...) {
+		if id != self && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// followMetadata opens the metadata log of a node of several and waits until it
+// has what was in the journal when it began.
+func (n *node) followMetadata(ctx context.Context) error {
+	var err error
+	if n.metaReplica, err = n.journal.OpenMetadataReplica(ctx, n.manager); err != nil {
+		return err
+	}
+	n.journal.StartMetadata(n.metaReplica)
+	if err := n.journal.WaitCaughtUp(ctx, cluster.MetadataShard); err != nil {
+		return errors.Join(err, n.metaReplica.Close())
+	}
+	return nil
+}
+
+// Duties of the controller.
+const (
+	dutyInterval = 250 * time.Millisecond
+	dutyMax      = 5000 // partitions changed at a time
+	dutyBack     = 50   // leaderships that go back to their preferred replica at a time
+)
+
+// others is what the controller needs among several nodes; nil in a cluster of one.
+func (n *node) others() *actors.ControllerOthers {
+	if n.journal == nil {
+		return nil
+	}
+	return &actors.ControllerOthers{
+		Candidate: n.candidate, WaitFor: n.store.WaitFor, Interval: dutyInterval,
+		Remote: func(ctx context.Context, to messages.NodeID, f messages.ForwardedCommand) messages.Outcome {
+			return actors.RequestCommand(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
+				answer, err := n.bus.Request(ctx, n.bus.ControllerCommand(to), payload)
+				if errors.Is(err, cluster.ErrNoResponders) {
+					err = fmt.Errorf("%w: %w", messages.ErrNotController, err) // it has not even arrived
+				}
+				return answer, err
+			}, f)
+		},
+		Duty: n.duty,
+	}
+}
+
+// candidate: nobody is the controller any more, and of the live nodes this one
+// ranks first. The incumbent stays while its beats come through the metadata log's
+// journal.
+func (n *node) candidate() bool {
+	if n.journal.Isolated(cluster.MetadataShard) {
+		return false
+	}
+	dead := n.settings.cluster.DeadAfter
+	incumbent := n.store.Image().Controller()
+	if incumbent == n.settings.nodeID {
+		return true
+	}
+	silent := n.journal.Silence(cluster.MetadataShard, incumbent)
+	if incumbent != messages.NoNode && silent < dead {
+		return false
+	}
+	if silent > 3*dead && incumbent != messages.NoNode {
+		return true // whoever ranks first doesn't take it
+	}
+	live := n.members.Live()
+	return len(live) > 0 && slices.MinFunc(live, func(a, b messages.NodeID) int { return rankOf(a) - rankOf(b) }) == n.settings.nodeID
+}
+
+// rankOf spreads the controller over the nodes of different clusters.
+func rankOf(id messages.NodeID) int {
+	h := uint32(id) * 0x9e3779b1
+	return int(h >> 2)
+}
+
+// duty is what the controller has to do about leaders now.
+func (n *node) duty(img *metadata.Image) messages.Command {
+	cmd := messages.PlaceLeaders{Live: n.members.Live(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
+	for _, id := range cmd.Live {
+		if b, _, ok := n.members.Beat(id); ok {
+			cmd.Behind[id] = cluster.DecodeBehind(b.Extension)
+		}
+	}
+	seen := fmt.Sprint(img.Offset(), cmd.Live, cmd.Behind)
+	if n.placed == seen {
+		return nil
+	}
+	if !actors.PlacementDue(img, cmd, n.settings.nodeID, n.settings.static) {
+		n.placed = seen
+		return nil
+	}
+	return cmd
+}
+
+// waitController waits until some node is the controller and has founded the
+// cluster's metadata.
+func (n *node) waitController(ctx context.Context) error {
+	stop, err := n.bus.Serve(n.bus.ControllerCommand(n.settings.nodeID), n.controller.HandleCommand)
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { stop(); return nil })
+	for {
+		img := n.store.Image()
+		if img.Controller() != messages.NoNode && img.ClusterID() != "" {
+			if img.ClusterID() != n.clusterID {
+				return fmt.Errorf("the metadata is that of cluster %s, this is cluster %s: %w", img.ClusterID(), n.clusterID, persistence.ErrForeignFolder)
+			}
+			return nil
+		}
+		waiting, cancel := context.WithTimeout(ctx, time.Second)
+		err := n.store.WaitFor(waiting, min(img.Offset(), math.MaxInt64-1)+1)
+		cancel()
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for a controller: %w", context.Cause(ctx))
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+}
