@@ -44,8 +44,7 @@ type audit struct {
 	converged bool
 	removed   int64 // records, by cuts of ours
 	gaps      int
-	disturbed bool   // the leader crashed or changed in this stop
-	sealedBy  uint32 // reset that ended the log at the last STOPPED, by id
+	disturbed bool // the leader crashed or changed in this stop
 }
 
 func newAudit() audit { return audit{stopEpoch: messages.NoEpoch} }
@@ -209,7 +208,7 @@ func (c *cluster) transition(p int, before messages.PartitionState, to messages.
 	switch to {
 	case messages.StateStopping:
 		if !a.stopping {
-			*a = audit{stopping: true, stopEpoch: rep.claimed, removed: a.removed, gaps: a.gaps, sealedBy: a.sealedBy}
+			*a = audit{stopping: true, stopEpoch: rep.claimed, removed: a.removed, gaps: a.gaps}
 		}
 	case messages.StateStopped:
 		if before.State == messages.StateUnknown {
@@ -231,13 +230,11 @@ func (c *cluster) transition(p int, before messages.PartitionState, to messages.
 	}
 }
 
-// stopped: what must be true of the log when STOPPED is stored.
+// stopped: what must be true of the log when STOPPED is stored. A start that was
+// taken back before it did anything finds the seal of the last stop, and its end.
 func (c *cluster) stopped(p int, before messages.PartitionState) {
 	a, rep := &c.audits[p], c.replicas[p]
 	reset := rep.resetEpoch(rep.modeOffset)
-	if reset != messages.NoEpoch && rep.mode == messages.ModeSealed && rep.at(rep.end()-1).id == a.sealedBy {
-		return // a start was taken back before it did anything: the last stop still stands
-	}
 	switch {
 	case rep.mode != messages.ModeSealed:
 		c.w.fail(invStopped, "%s %s: the journal is %s", c.name, topics[p], rep.mode)
@@ -245,20 +242,23 @@ func (c *cluster) stopped(p int, before messages.PartitionState) {
 		c.w.fail(invStopped, "%s %s: transactions %v are open", c.name, topics[p], rep.openTransactions())
 	case reset == messages.NoEpoch:
 		c.w.fail(invStopped, "%s %s: no MIRROR_PID_RESET at the end", c.name, topics[p])
-	case reset <= before.LME || reset <= a.stopEpoch:
+	case reset <= before.LME || a.resets > 0 && reset <= a.stopEpoch:
 		c.w.fail(invStopped, "%s %s: reset epoch %d, LME %d, epoch at the stop %d", c.name, topics[p], reset, before.LME, a.stopEpoch)
-	case a.resets != 1:
-		c.w.fail(invReset, "%s %s: %d of them", c.name, topics[p], a.resets)
 	case before.Previous != messages.StateLogTruncation && before.LME != rep.lastBelow(rep.modeOffset):
 		c.w.fail(invLME, "%s %s: LME %d is stored, the log says %d", c.name, topics[p], before.LME, rep.lastBelow(rep.modeOffset))
 	}
+	resets := 0
 	for i := max(rep.modeOffset, rep.start); i < rep.end(); i++ {
-		if b := rep.at(i); b.kind == kindData || b.kind == kindTxn || b.epoch <= a.stopEpoch {
+		b := rep.at(i)
+		if b.kind == kindData || b.kind == kindTxn || b.epoch <= rep.modeEpoch {
 			c.w.fail(invStopped, "%s %s: %s of epoch %d at %d, above the seal", c.name, topics[p], b.kind, b.epoch, i)
 		}
+		if b.kind == kindReset {
+			resets++
+		}
 	}
-	if rep.end() > rep.start {
-		a.sealedBy = rep.at(rep.end() - 1).id
+	if resets > 1 {
+		c.w.fail(invReset, "%s %s: %d of them above the seal", c.name, topics[p], resets)
 	}
 }
 

@@ -41,6 +41,7 @@ type replica struct {
 	node       int
 	mode       messages.Mode
 	modeOffset int // log end when the mode last changed
+	modeEpoch  int32
 	generation int64
 
 	// cuts is what the journal counts, durable together with each cut.
@@ -100,7 +101,7 @@ func (r *replica) claim(epoch int32, node int) bool {
 // setMode returns the seal's offset. A repeated seal keeps the first one's.
 func (r *replica) setMode(m messages.Mode) int {
 	if m != r.mode {
-		r.mode, r.modeOffset = m, r.end()
+		r.mode, r.modeOffset, r.modeEpoch = m, r.end(), r.claimed
 	}
 	r.generation++
 	return r.modeOffset
