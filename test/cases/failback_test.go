@@ -62,7 +62,9 @@ func TestU3NoLastMirrorEpoch(t *testing.T) {
 			return func(s *stub.State) { s.Versions = stub.VersionsWithMirrors() }
 		}, false},
 		{"mirror unknown by its code", func(w *world) func(*stub.State) {
-			return mirror(w, func(m *wire.DescribeClusterMirrorsResponseDescribedMirror) { m.ErrorCode = wire.CodeUnknownClusterMirror })
+			return mirror(w, func(m *wire.DescribeClusterMirrorsResponseDescribedMirror) {
+				m.ErrorCode = wire.CodeUnknownClusterMirror
+			})
 		}, false},
 		{"partition not listed", func(w *world) func(*stub.State) {
 			return mirror(w, func(*wire.DescribeClusterMirrorsResponseDescribedMirror) {})

@@ -227,6 +227,39 @@ func TestC06StopOfAStart(t *testing.T) {
 	noClients(t, n)
 }
 
+// TestC06StopAfterRestart: the node shuts down while its sources fail in every
+// way, starts again without them, and stops what it mirrored.
+func TestC06StopAfterRestart(t *testing.T) {
+	t.Parallel()
+	n := stopNode(t, "0")
+	faults := sourceFaults()
+	cells := make([]*stopCell, len(faults))
+	for i, f := range faults {
+		cells[i] = newStopCell(t, f, stopState{name: "restart"}, n)
+		require.NoError(t, cells[i].tryStart(cells[i].name))
+	}
+	for i, c := range cells {
+		c.awaitState("MIRRORING", c.name)
+		c.awaitEqual(c.name)
+		faults[i].do(c)
+	}
+	begun := time.Now()
+	require.NoError(t, n.Stop(), "it ends by itself")
+	t.Logf("shut down after %v", time.Since(begun).Round(time.Millisecond))
+	require.NoError(t, n.Start(cells[0].ctx))
+	for i, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			c := *cells[i]
+			c.world = c.sub(t)
+			c.stopAndWrite(1, func(p client.DescribedPartition) {
+				require.Equal(t, stopEpoch, p.LastMirrorEpoch)
+				require.Equal(t, int64(6), c.end(c.name, 0), "five records and the reset")
+			})
+		})
+	}
+	noClients(t, n)
+}
+
 func stopNode(t *testing.T, attempts string) *e2e.Node {
 	t.Helper()
 	all := nodeProperties()
