@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"kagami/client"
 	"kagami/messages"
@@ -17,10 +18,11 @@ type mirrorsTool struct {
 	Streams
 	*flags
 	bootstrap, commandConfig, mirror, mirrorConfig, topics, exclude *string
-	asJSON, failed, dryRun                                          *bool
+	asJSON, failed, dryRun, waits                                   *bool
 	actions                                                         map[string]*bool
 
 	client *client.Client
+	every  time.Duration // between two looks of --wait
 	source func(ctx context.Context, mirror string, configs map[string]string) (mirrorSource, error)
 }
 
@@ -56,7 +58,7 @@ func ClusterMirrors(ctx context.Context, args []string, s Streams) int {
 
 func newMirrorsTool(s Streams) *mirrorsTool {
 	f := newFlags("kafka-cluster-mirrors", "This tool creates cluster mirrors and manages mirrored topics.")
-	t := &mirrorsTool{Streams: s, flags: f, actions: map[string]*bool{}, source: openSource}
+	t := &mirrorsTool{Streams: s, flags: f, actions: map[string]*bool{}, source: openSource, every: waitPause}
 	t.bootstrap = f.text("bootstrap-server", "server to connect to", "REQUIRED: The destination cluster. :9094 means localhost:9094.")
 	t.commandConfig = f.text("command-config", "property file", "Settings of the admin client towards the destination cluster.")
 	for name, help := range map[string]string{
@@ -79,6 +81,7 @@ func newMirrorsTool(s Streams) *mirrorsTool {
 	t.asJSON = f.Bool("json", false, "Print JSON. Only with --describe.")
 	t.failed = f.Bool("failed", false, "Show failed partitions only, with retry counter and error. Only with --describe.")
 	t.dryRun = f.Bool("dry-run", false, "Change nothing; print per partition what would be cut (--start), or what is not mirrored yet (--stop).")
+	t.waits = f.Bool("wait", false, "Wait until every partition is STOPPED (--stop) or MIRRORING (--start), and print progress on the error stream.")
 	return t
 }
 
@@ -132,6 +135,8 @@ func (t *mirrorsTool) check() (action, error) {
 		return a, usagef("--failed is only supported for describing mirrors")
 	case *t.dryRun && a.name != "start" && a.name != "stop":
 		return a, usagef("--dry-run is only valid with --start and --stop")
+	case *t.waits && (*t.dryRun || a.name != "start" && a.name != "stop"):
+		return a, usagef("--wait is only valid with --start and --stop, without --dry-run")
 	}
 	return a, nil
 }
@@ -213,7 +218,7 @@ func (t *mirrorsTool) stop(ctx context.Context) error {
 		t.outf("No matching topics found in mirror %s. Patterns moved to its exclude list.\n", *t.mirror)
 		return nil
 	}
-	return t.report(results, "Stopped mirroring for %d topic(s) in mirror %s: [%s]\n")
+	return t.reported(ctx, results, "Stopped mirroring for %d topic(s) in mirror %s: [%s]\n", messages.StateStopped)
 }
 
 func (t *mirrorsTool) pause(ctx context.Context) error {
@@ -257,6 +262,17 @@ func (t *mirrorsTool) report(results client.TopicResults, format string) error {
 		return errPrinted
 	}
 	return nil
+}
+
+// reported is report and, with --wait, the wait for what was accepted.
+func (t *mirrorsTool) reported(ctx context.Context, results client.TopicResults, format string, state messages.State) error {
+	err := t.report(results, format)
+	if accepted := results.Accepted(); *t.waits && len(accepted) > 0 {
+		if werr := t.wait(ctx, accepted, state); werr != nil {
+			return werr
+		}
+	}
+	return err
 }
 
 func (t *mirrorsTool) list(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,7 @@ func (b *bench) tool(t *testing.T, args ...string) (code int, stdout, stderr str
 	t.Helper()
 	var out, errs bytes.Buffer
 	m := newMirrorsTool(Streams{&out, &errs})
+	m.every = time.Millisecond
 	m.source = func(_ context.Context, _ string, configs map[string]string) (mirrorSource, error) {
 		b.connection = configs
 		return b.source, nil
@@ -187,6 +189,8 @@ func TestD40CommandLine(t *testing.T) {
 		"json misplaced":     {[]string{"--list", "--json"}, "--json is only supported for describing mirrors", false},
 		"failed misplaced":   {[]string{"--list", "--failed"}, "--failed is only supported for describing mirrors", false},
 		"dry-run misplaced":  {[]string{"--list", "--dry-run"}, "--dry-run is only valid with --start and --stop", false},
+		"wait misplaced":     {[]string{"--list", "--wait"}, "--wait is only valid with --start and --stop, without --dry-run", false},
+		"wait for a dry run": {[]string{"--stop", "--mirror", "m", "--topics", "t", "--dry-run", "--wait"}, "--wait is only valid with --start and --stop, without --dry-run", false},
 		"unknown option":     {[]string{"--colour"}, "colour is not a recognized option", true},
 		"ambiguous":          {[]string{"--re", "--mirror", "m"}, "re is ambiguous: recover, resume", true},
 		"no option":          {[]string{"--list", "what"}, "what is not an option", true},

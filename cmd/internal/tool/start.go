@@ -106,7 +106,7 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 		t.outf("No matching topics found yet. Patterns saved to mirror %s for auto-discovery.\n", *t.mirror)
 		return nil
 	}
-	return t.report(results, "Started %d mirror topic(s) in mirror %s: [%s]\n")
+	return t.reported(ctx, results, "Started %d mirror topic(s) in mirror %s: [%s]\n", messages.StateMirroring)
 }
 
 // sourceConfigs puts the settings of --mirror-config over the stored ones. The
