@@ -14,9 +14,9 @@ import (
 	"kagami/test/kafka"
 )
 
-// TestC01FirstWritesAfterStop: B numbers its producers from the bottom, as A did,
-// so a fresh producer may draw an id that the mirrored log knows. Every write
-// after the stop must be stored where it was acknowledged, also after kill -9.
+// TestC01FirstWritesAfterStop: every write of a fresh producer after the stop must
+// be stored where it was acknowledged, also after kill -9. (A producer that has an
+// id of the mirrored log: TestK10U7JavaFailover.)
 func TestC01FirstWritesAfterStop(t *testing.T) {
 	w := newWorld(t, NodeOptions{})
 	const topic = "c01"

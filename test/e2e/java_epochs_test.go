@@ -127,14 +127,14 @@ func strict(protocol string) map[string]string {
 }
 
 // TestC16JavaConsumersAndEpochs: both of Kafka's consumers, with a position that
-// carries an epoch of A, read a mirror topic while A elects leaders, over the stop
-// and over a kill -9 of the node. They get on, they are never reset, and they
+// carries an epoch of A, read a mirror topic while A elects leaders, over the stop,
+// and over a kill -9 of the node before and after it. They get on, they are never reset, and they
 // don't ask for metadata again and again. A consumer with an epoch that nobody has
 // shows how it would look: it holds all metadata for too old and reads nothing.
 func TestC16JavaConsumersAndEpochs(t *testing.T) {
 	kafka.RequireJava(t)
 	w := newWorld(t, NodeOptions{})
-	const topic, old, young = "c16", 12, 25
+	const topic, old, killed, young = "c16", 12, 19, 25
 	w.topic(topic, 1, 2)
 	w.electUntil(topic, old, func() {})
 	_, epoch, err := w.source.Leader(w.ctx, topic, 0)
@@ -169,10 +169,15 @@ func TestC16JavaConsumersAndEpochs(t *testing.T) {
 	writer, err := producer(w.source.Bootstrap(), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
 	require.NoError(t, err)
 	defer writer.Close()
-	w.electUntil(topic, young, func() {
+	record := func() {
 		require.NoError(t, produce(w.ctx, writer, topic, Records{Count: 1, From: int(next)}))
 		next++
-	})
+	}
+	w.electUntil(topic, killed, record)
+	require.NoError(t, w.node.Kill9()) // and while it is down the epoch rises, too
+	w.electUntil(topic, killed+1, record)
+	require.NoError(t, w.node.Start(w.ctx))
+	w.electUntil(topic, young, record)
 	all()
 	require.NoError(t, kafka.Poll(w.ctx, func() error {
 		if watch.sle.Load() < young {

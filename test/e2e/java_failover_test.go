@@ -221,19 +221,21 @@ func (w *world) sameProducerID() {
 	require.Equal(w.t, []placed{{end, "b-0"}}, w.reads(j, "reader", end))
 }
 
-// killedWhileProducing: the same program goes on writing, through a kill -9 and
-// restart of the node. Everything is there once and in order.
+// killedWhileProducing: the same program goes on writing, while the node is killed
+// and restarted three times. Everything is there once and in order.
 func (w *world) killedWhileProducing() {
 	w.t.Helper()
-	const count, killAfter = 5000, 1500
+	const count = 6000
 	at, from := w.node.Bootstrap(), w.end(w.b, "u7", 0)
 	j := w.java(
 		kafka.JavaJob{Kind: kafka.JavaProduce, Name: "again", Bootstrap: at, Topic: "u7", Settings: settings("from=1", fmt.Sprintf("count=%d", count), "prefix=b", "rate=2000")},
 		kafka.JavaJob{Kind: kafka.JavaConsume, Name: "reader", Bootstrap: at, Topic: "u7", Settings: settings(fmt.Sprintf("assign=0:%d", from)), Client: settings("auto.offset.reset=none")},
 	)
-	w.happens(j, "again", "acked", killAfter)
-	require.NoError(w.t, w.node.Kill9())
-	require.NoError(w.t, w.node.Start(w.ctx))
+	for _, killAfter := range []int{500, 2000, 3500} {
+		w.happens(j, "again", "acked", killAfter)
+		require.NoError(w.t, w.node.Kill9())
+		require.NoError(w.t, w.node.Start(w.ctx))
+	}
 	var want []placed
 	for i := range count {
 		want = append(want, placed{from + int64(i), fmt.Sprintf("b-%d", i+1)})

@@ -63,21 +63,21 @@ func TestC04U6JavaTransactions(t *testing.T) {
 	for _, name := range stable {
 		w.position(readers, name, mirrored+2)
 	}
-	own := func(job string, count int) {
+	own := func(job string, count int, more ...kafka.JavaJob) *kafka.Java {
 		t.Helper()
-		j := w.java(kafka.JavaJob{Kind: kafka.JavaProduce, Name: job, Bootstrap: at, Topic: topic, Settings: settings(fmt.Sprintf("count=%d", count))})
+		j := w.java(append(more, kafka.JavaJob{Kind: kafka.JavaProduce, Name: job, Bootstrap: at, Topic: topic, Settings: settings(fmt.Sprintf("count=%d", count))})...)
 		for _, e := range w.finished(j, job) {
 			want = append(want, placed{e.Int(2), e.Fields[0]})
 		}
 		for _, name := range stable {
 			w.equalPlaced(name, want, w.reads(readers, name, want[len(want)-1].offset))
 		}
+		return j
 	}
 	own("after", 20)
 	require.NoError(t, w.node.Kill9())
 	require.NoError(t, w.node.Start(w.ctx))
-	own("restarted", 20)
-	fresh := w.java(reader("fresh", "classic", committed))
+	fresh := own("restarted", 20, reader("fresh", "classic", committed))
 	w.equalPlaced("a consumer that starts now", want, w.reads(fresh, "fresh", want[len(want)-1].offset))
 	for _, name := range append(stable, "all") {
 		w.calm(readers, name, 1, 0)
@@ -119,7 +119,9 @@ func (w *world) toolsOnStopped(topic string, count int) {
 	require.NoError(w.t, w.node.Stop())
 	files := partitionFiles(w.t, w.node.DataDir(), topic+"-0", ".log")
 	dump := w.dumpBatches(files)
-	markers := slices.DeleteFunc(slices.Clone(dump), func(line string) bool { return !strings.Contains(line, "endTxnMarker:") && !strings.Contains(line, "controlType:") })
+	markers := slices.DeleteFunc(slices.Clone(dump), func(line string) bool {
+		return !strings.Contains(line, "endTxnMarker:") && !strings.Contains(line, "controlType:")
+	})
 	w.t.Logf("control records as kafka-dump-log shows them: %s", strings.Join(markers, " ; "))
 	require.Len(w.t, markers, 4, "COMMIT, ABORT, the ABORT of the stop, the reset")
 	require.Contains(w.t, markers[0], "endTxnMarker: COMMIT")
