@@ -340,6 +340,30 @@ func TestRestartResumes(t *testing.T) {
 	})
 }
 
+// TestC12GapBeforeARestart: the log was restarted above its end by a node that
+// ended before it could have the gap stored; the next one has.
+func TestC12GapBeforeARestart(t *testing.T) {
+	dir := t.TempDir()
+	image := freshImage(t, messages.DesiredActive)
+	t.Run("first life", func(t *testing.T) {
+		n := newNode(t, dir, image)
+		a := n.untilFetching()
+		a.Sink.State()
+		_, err := a.Sink.AppendMirror(t.Context(), 0, sourceBatch(0, 3, false))
+		require.NoError(t, err)
+		_, err = a.Sink.RestartAt(t.Context(), 9, "retention")
+		require.NoError(t, err)
+	})
+	t.Run("second life", func(t *testing.T) {
+		n := newNode(t, dir, image)
+		n.untilFetching()
+		n.until("gap is stored", func() bool {
+			states, err := n.partitions.ReadStates(t.Context(), "m", []messages.TopicPartition{tp0})
+			return err == nil && states[tp0].GapFrom == 1 && states[tp0].GapTo == 9
+		})
+	})
+}
+
 // TestC06StopInABlackHole: the source takes everything and answers nothing.
 func TestC06StopInABlackHole(t *testing.T) {
 	n := newNode(t, t.TempDir(), freshImage(t, messages.DesiredStopped))
