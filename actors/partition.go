@@ -55,7 +55,8 @@ type (
 	partitionJobDone struct {
 		life, number int64
 		in           fsm.Input
-		opened       uint32 // work number of OpenPartition, when that is what was done
+		opened       uint32          // work number of OpenPartition, when that is what was done
+		finished     persistence.Cut // see TakeFinished
 	}
 	partitionProactive struct{ life int64 } // the background bump has ended
 	// partitionRecover is answered on reply, which has room: it is FAILED and goes on.
@@ -349,6 +350,7 @@ func (p *partition) nextJob(c actor.Context) {
 		reachedOutput(j.output, "begun")
 		done := partitionJobDone{life: life, number: number, in: j.run(ctx)}
 		reachedOutput(j.output, "after")
+		done.finished = p.worker.replica.TakeFinished()
 		if ctx.Err() == nil {
 			done.opened = j.open
 		}
@@ -367,6 +369,9 @@ func (p *partition) jobDone(c actor.Context, m partitionJobDone) {
 		p.open = true
 		p.admit()
 		reached("partition", "admit", "after")
+	}
+	if m.finished != (persistence.Cut{}) {
+		p.feed(c, fsm.Noted{Cut: fsm.Cut(m.finished)})
 	}
 	if m.in != nil && !stale {
 		p.feed(c, m.in)

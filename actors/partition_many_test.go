@@ -76,9 +76,10 @@ func (r *idleReplica) AppendInternal(context.Context, []byte) (persistence.Appen
 }
 func (r *idleReplica) SetAdmit(bool) {}
 
-func (r *idleReplica) GapAtOpen(string) (from, to int64, ok bool) { return 0, 0, false }
+func (r *idleReplica) GapAtOpen(string) (from, to int64, ok bool)        { return 0, 0, false }
 func (r *idleReplica) CountCuts(string, persistence.Cut) persistence.Cut { return persistence.Cut{} }
 func (r *idleReplica) HasCuts() bool                                     { return false }
+func (r *idleReplica) TakeFinished() persistence.Cut                     { return persistence.Cut{} }
 func (r *idleReplica) ForgetCuts(context.Context, string) error          { return nil }
 func (r *idleReplica) Flush(context.Context) error                       { return nil }
 

@@ -99,6 +99,7 @@ type node struct {
 	coordinators *Coordinators
 	partitions   *Partitions
 	writes       atomic.Int64
+	attempts     atomic.Int32 // retries of FAILED, 0 = unlimited
 	mu           sync.Mutex
 	image        *metadata.Image
 }
@@ -107,13 +108,19 @@ var tp0 = messages.TopicPartition{Topic: "t", Partition: 0}
 
 func newNode(t *testing.T, dir string, image *metadata.Image) *node {
 	t.Helper()
+	return newNodeOn(t, persistence.OSFS{}, dir, image)
+}
+
+func newNodeOn(t *testing.T, fsys persistence.FS, dir string, image *metadata.Image) *node {
+	t.Helper()
 	ctx := t.Context()
 	n := &node{
 		t: t, source: &fakeSource{lme: messages.NoEpoch, epoch: 3}, fetchers: &fakeFetchers{now: map[messages.TopicPartition]fetch.Assignment{}},
 		system: NewSystem(zap.NewNop()), image: metadata.EmptyImage(),
 	}
+	n.attempts.Store(3)
 	var err error
-	n.logs, err = persistence.Open(ctx, dir, persistence.Options{ClusterID: "c", NodeID: 1, Logger: zap.NewNop()})
+	n.logs, err = persistence.Open(ctx, dir, persistence.Options{ClusterID: "c", NodeID: 1, FS: fsys, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	n.points, err = cluster.OpenCheckpoints(persistence.OSFS{}, dir, zap.NewNop())
 	require.NoError(t, err)
@@ -129,7 +136,7 @@ func newNode(t *testing.T, dir string, image *metadata.Image) *node {
 		Replica: func(tp messages.TopicPartition) (PartitionReplica, error) { return n.replicas.Get(tp) },
 		States:  countStates{NewStateClient(n.bus, n.coordinators.Shards), &n.writes},
 		Policy: func() fsm.RetryPolicy {
-			return fsm.RetryPolicy{Initial: time.Millisecond, Max: 20 * time.Millisecond, MaxAttempts: 3}
+			return fsm.RetryPolicy{Initial: time.Millisecond, Max: 20 * time.Millisecond, MaxAttempts: n.attempts.Load()}
 		},
 		Random: func() float64 { return 0.5 },
 	})

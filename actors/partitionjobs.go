@@ -31,6 +31,9 @@ type replicaReader interface {
 	CountCuts(mirror string, stored persistence.Cut) (missing persistence.Cut)
 	GapAtOpen(mirror string) (from, to int64, ok bool)
 	HasCuts() bool
+	// TakeFinished returns once what cuts removed that were refused for want of room
+	// and have been finished since.
+	TakeFinished() persistence.Cut
 }
 
 type replicaChanger interface {
