@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	simSeed  = flag.String("seed", os.Getenv("KAGAMI_SIM_SEED"), "run this seed only")
+	simSeed  = flag.String("seed", os.Getenv("KAGAMI_SIM_SEED"), "run this seed, or as many as -seeds says from it on")
 	simSeeds = flag.String("seeds", os.Getenv("KAGAMI_SIM_SEEDS"), "number of seeds; default 1000")
 	simSteps = flag.Int("steps", 1000, "commands before the world heals")
 	simTries = flag.Int("shrink", 4000, "runs to shorten a failing seed; 0 = leave it")
@@ -50,21 +50,29 @@ func report(seed uint64, w *world, commands []string) string {
 	return b.String()
 }
 
+// seedRange is one seed, the first N, or N from a seed on.
+func seedRange(t *testing.T) (from, to uint64) {
+	t.Helper()
+	count := uint64(1000)
+	var err error
+	if *simSeed != "" {
+		count = 1
+		if from, err = strconv.ParseUint(*simSeed, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *simSeeds != "" {
+		if count, err = strconv.ParseUint(*simSeeds, 10, 32); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return from, from + count
+}
+
 // TestSim: seeds of crashes, losses, races, failovers and failbacks keep every
 // invariant. A failing seed is repeated by make sim SEED=N, and says so.
 func TestSim(t *testing.T) {
-	from, to := uint64(0), uint64(1000)
-	var err error
-	if *simSeeds != "" {
-		to, err = strconv.ParseUint(*simSeeds, 10, 32)
-	}
-	if *simSeed != "" {
-		from, err = strconv.ParseUint(*simSeed, 10, 64)
-		to = from + 1
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	from, to := seedRange(t)
 	seen := newCoverage()
 	for seed := from; seed < to; seed++ {
 		w, commands := runSeed(seed, *simSteps)
@@ -74,9 +82,7 @@ func TestSim(t *testing.T) {
 		seen.add(w)
 	}
 	t.Log(seen)
-	if *simSeed == "" {
-		seen.require(t, int(to))
-	}
+	seen.require(t, int(to-from))
 }
 
 // TestSimIsRepeatable: a seed is its commands and nothing else.
