@@ -289,7 +289,7 @@ func (r *Replica) cutLocked(ctx context.Context, kind journal.OpKind, offset int
 	if stored := r.cutsStored.Swap(nil); stored != nil {
 		r.order.countCutsFrom(*stored)
 	}
-	done, err := r.proposeLocked(ctx, journal.Operation{Kind: kind, Generation: s.Generation, Offset: offset, Reason: reason})
+	done, err := r.proposeLocked(ctx, journal.Operation{Kind: kind, Generation: s.Generation, Base: s.LogEnd, Offset: offset, Reason: reason})
 	r.hasCuts.Store(r.order.cutCount().To > 0)
 	r.cutSince.Store(true)
 	if c := done.Cut; err == nil && (c.Records > 0 || c.Bytes > 0 || c.From != c.To) {

@@ -51,7 +51,7 @@ type Operation struct {
 	Generation int64
 
 	Class   messages.Class // Append
-	Base    int64          // Append: the log end the author saw
+	Base    int64          // Append, Truncate, RestartAt: the log end the author saw
 	End     int64          // Append: log end after it. Baseline: log end
 	Batches []byte         // Append; never looked at by the rules
 
@@ -95,7 +95,7 @@ const (
 	Accepted          Refusal = iota + 1
 	RefusedGeneration         // proposed under a generation that ended
 	RefusedEpoch              // Claim: a lower epoch, or an equal one of another node
-	RefusedBase               // Append: base isn't the log end
+	RefusedBase               // Append, Truncate, RestartAt: base isn't the log end
 	RefusedMode               // Append: the mode doesn't take the class
 	RefusedMalformed          // impossible numbers; an author's bug
 )
@@ -146,10 +146,12 @@ func RefusalError(r Refusal, s State, op Operation) error {
 // the same answers; nothing but s, seq and op enters the decision.
 //
 //	valid = generation is current               (Claim: epoch higher, or equal and same node)
-//	    and base offset is the log end          (Append)
+//	    and base offset is the log end          (Append, Truncate, RestartAt)
 //	    and the mode takes the class            (Append)
 //
-// A refused operation changes nothing but the sequence.
+// A refused operation changes nothing but the sequence. A cut has a base because its
+// author may have given it up and gone on: what is appended in the same generation, and
+// acknowledged, isn't what the cut was about if that lands after all.
 func Decide(s State, seq int64, op Operation) (State, Refusal) {
 	s.Sequence = seq
 	if malformed(op) {
@@ -162,15 +164,18 @@ func Decide(s State, seq int64, op Operation) (State, Refusal) {
 	} else if op.Generation != s.Generation {
 		return s, RefusedGeneration
 	}
-	if op.Kind == OpAppend {
-		switch {
-		case op.Base != s.LogEnd:
-			return s, RefusedBase
-		case !s.Mode.Takes(op.Class):
-			return s, RefusedMode
-		}
+	switch {
+	case op.hasBase() && op.Base != s.LogEnd:
+		return s, RefusedBase
+	case op.Kind == OpAppend && !s.Mode.Takes(op.Class):
+		return s, RefusedMode
 	}
 	return applied(s, seq, op), Accepted
+}
+
+// hasBase: the operation is about a log of a certain length.
+func (op *Operation) hasBase() bool {
+	return op.Kind == OpAppend || op.Kind == OpTruncate || op.Kind == OpRestartAt
 }
 
 // applied is the state after the valid operation op.
@@ -216,7 +221,9 @@ func malformed(op Operation) bool {
 		return op.Epoch < 0 || op.Node < 0
 	case OpAppend:
 		return op.Base < 0 || op.End <= op.Base || op.Class < messages.ClassClient || op.Class > messages.ClassInternal
-	case OpTruncate, OpRestartAt, OpRaiseLogStart:
+	case OpTruncate, OpRestartAt:
+		return op.Offset < 0 || op.Base < 0
+	case OpRaiseLogStart:
 		return op.Offset < 0
 	case OpMode:
 		return !KnownMode(op.Mode)

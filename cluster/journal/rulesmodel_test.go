@@ -85,7 +85,7 @@ func (m *model) propose(a *modelAuthor) {
 	case p < 3:
 		op.op = Operation{Kind: OpClaim, Epoch: a.state.Epoch, Node: a.node}
 	case p < 5:
-		op.op = Operation{Kind: OpTruncate, Generation: a.state.Generation, Offset: m.rnd.Int64N(end + 1)}
+		op.op = Operation{Kind: OpTruncate, Generation: a.state.Generation, Base: end, Offset: m.rnd.Int64N(end + 1)}
 	case p < 6:
 		op.op = Operation{Kind: OpMode, Generation: a.state.Generation, Mode: messages.Mode(1 + m.rnd.IntN(3))}
 	default: // pipelined: the author counts on its own appends
