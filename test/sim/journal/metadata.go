@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"slices"
@@ -167,10 +167,10 @@ func (n *node) control() {
 	case rec.part >= len(img.parts):
 		rec.part = len(img.parts)
 		rec.created = true
-		rec.replicas = n.someNodes()
+		rec.replicas = n.someNodes(rec.part)
 		rec.leader = rec.replicas[0]
 	case w.chance(15):
-		rec.created, rec.replicas = true, n.someNodes() // deleted and made again
+		rec.created, rec.replicas = true, n.someNodes(rec.part) // deleted and made again
 		rec.leader = rec.replicas[0]
 	default:
 		p := img.parts[rec.part]
@@ -186,17 +186,34 @@ func (n *node) control() {
 	}, nil)
 }
 
-func (n *node) someNodes() []messages.NodeID {
-	perm := n.w.rng.Perm(len(n.w.nodes))
-	var ids []messages.NodeID
-	for _, i := range perm[:1+n.w.rng.IntN(min(3, len(perm)))] {
-		ids = append(ids, messages.NodeID(i))
+// someNodes are for a new partition, those first that are in sync: one that is far
+// behind may find a hole below its first operation, and be alone with it.
+func (n *node) someNodes(part int) []messages.NodeID {
+	shard := shardOf(keyOf(part, 0))
+	var ids, late []messages.NodeID
+	for _, i := range n.w.rng.Perm(len(n.w.nodes)) {
+		if n.w.nodes[i].inSync(shard) {
+			ids = append(ids, messages.NodeID(i))
+		} else {
+			late = append(late, messages.NodeID(i))
+		}
 	}
-	return ids
+	most := 1 + n.w.rng.IntN(min(3, len(n.w.nodes)))
+	if len(ids) == 0 {
+		return []messages.NodeID{n.id}
+	}
+	ids = append(ids, late...)
+	return ids[:most]
+}
+
+// inSync: the node has applied what the stream has, as it reported.
+func (n *node) inSync(shard int) bool {
+	return n.running() && !n.shards[shard].stopped && n.shards[shard].applied.Sequence == n.w.streams[shard].last()
 }
 
 // otherReplicas adds one, or removes one as long as a live node that stays has the
-// partition whole (as it reported).
+// partition whole and in sync (as it reported). Whole isn't enough: what is still to
+// come may be a baseline, which has no bytes.
 func (n *node) otherReplicas(p imagePart) []messages.NodeID {
 	w := n.w
 	id := messages.NodeID(w.rng.IntN(len(w.nodes)))
@@ -209,7 +226,8 @@ func (n *node) otherReplicas(p imagePart) []messages.NodeID {
 	}
 	left := slices.Delete(slices.Clone(p.replicas), i, i+1)
 	for _, id := range left {
-		if o := w.nodes[id]; o.running() && o.whole(p.key) {
+		shard := shardOf(p.key)
+		if o := w.nodes[id]; o.whole(p.key) && o.inSync(shard) {
 			return left
 		}
 	}
@@ -217,14 +235,15 @@ func (n *node) otherReplicas(p imagePart) []messages.NodeID {
 }
 
 // whole: the node has everything of the partition, in memory or, when it is down, on
-// its disk.
+// its disk, and is beyond a baseline.
 func (n *node) whole(key messages.PartitionKey) bool {
+	began := len(n.w.truthOf(key).positions) > 0
 	if n.up {
 		r := n.replicas[key]
-		return r != nil && !r.behind && !r.baseline
+		return r != nil && !n.shards[shardOf(key)].stopped && !r.behind && !r.baseline && (r.state.Generation > 0 || !began)
 	}
 	cp, ok := n.disk.cps[key]
-	return ok && !cp.behind && !cp.direct
+	return ok && !cp.behind && !cp.direct && cp.state.Generation > 0
 }
 
 // any replica of the node.

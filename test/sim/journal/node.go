@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"encoding/binary"
@@ -37,11 +37,13 @@ func newDisk() *disk {
 }
 
 // passOver says that operations of a partition were passed without a replica. What a
-// checkpoint from earlier says isn't enough any more.
-func (d *disk) passOver(key messages.PartitionKey) {
+// checkpoint from earlier says isn't enough any more. Without one it is a checkpoint
+// of a new partition, as of before the first of them.
+func (d *disk) passOver(key messages.PartitionKey, before int64) {
 	cp, known := d.cps[key]
 	if !known {
 		cp = nothing
+		cp.state.Sequence = before
 	}
 	cp.behind, cp.pending = true, 0
 	d.cps[key] = cp
@@ -82,8 +84,10 @@ type nodeShard struct {
 	applied  journal.ShardRecord // what is applied, as a record
 	stopped  bool                // put back or unknown: not followed until it is compared
 	round    bool
-	passed   map[messages.PartitionKey]bool // not yet durable
-	skipBeat uint64                         // Covered is infinite until that beat is back
+	// passed has the place before the first operation that was passed without a
+	// replica, 0 if there may have been earlier ones. Not yet durable.
+	passed   map[messages.PartitionKey]int64
+	skipBeat uint64 // Covered is infinite until that beat is back
 }
 
 func (n *node) running() bool { return n.up && !n.paused }
@@ -165,7 +169,7 @@ func (n *node) start() {
 		n.shards = append(n.shards, &nodeShard{
 			proposer: journal.NewProposer(n.author, journal.ProposerOptions{GatherBytesMax: 400, InFlightBytesMax: 1200}),
 			follower: journal.NewFollower(record.Sequence+1, journal.FollowerOptions{MessagesMax: 16, BytesMax: 4000}),
-			waiting:  make(map[journal.Ticket]*wish), passed: make(map[messages.PartitionKey]bool),
+			waiting:  make(map[journal.Ticket]*wish), passed: make(map[messages.PartitionKey]int64),
 			applied: record, stopped: true,
 		})
 		if record.Covered == math.MaxInt64 {
@@ -375,7 +379,13 @@ func (n *node) carryOut(shard int, sequence uint64, payload []byte) {
 		if r != nil {
 			a = r.apply(journal.At(sequence, i), e.Op, x)
 		} else if !n.image.gone(e.Key) {
-			sh.passed[e.Key] = true
+			if _, again := sh.passed[e.Key]; !again {
+				before := int64(0)
+				if n.newborn(e.Key) {
+					before = journal.At(sequence, i) - 1
+				}
+				sh.passed[e.Key] = before
+			}
 		}
 		if x != nil {
 			n.settle(x, a)
@@ -406,9 +416,11 @@ func (n *node) beatReturned(number uint64) {
 	}
 	n.seeImage()
 	n.current = true
-	for _, sh := range n.shards {
+	for shard, sh := range n.shards {
 		if sh.applied.Covered == math.MaxInt64 && number >= sh.skipBeat {
+			// Durable before a replica begins as new by it: after a crash it would be higher.
 			sh.applied.Covered = meta.state.LogEnd
+			n.disk.records[shard].Covered = meta.state.LogEnd
 		}
 	}
 }
@@ -446,9 +458,9 @@ func (n *node) beginRound(shard int) {
 				}
 				n.maybeCrash()
 			}
-			for key := range passed {
+			for key, before := range passed {
 				if n.replicas[key] == nil { // or it has said so itself
-					n.disk.passOver(key)
+					n.disk.passOver(key, before)
 				}
 			}
 			if n.disk.records[shard].Sequence < record.Sequence {

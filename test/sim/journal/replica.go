@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"slices"
@@ -7,8 +7,9 @@ import (
 	"kagami/messages"
 )
 
-// keptMax is how many operations a replica that is behind keeps.
-const keptMax = 12
+// keptMax is how many operations a replica that is behind keeps. Few, so that they are
+// dropped now and then; what was dropped only a whole replica has.
+const keptMax = 20
 
 // replica is a node's copy of one partition.
 type replica struct {
@@ -41,6 +42,7 @@ func (n *node) openReplica(key messages.PartitionKey) {
 	shard := shardOf(key)
 	log, cp := n.disk.logs[key], checkpoint{}
 	cp, known := n.disk.cps[key]
+	before, passed := n.shards[shard].passed[key]
 	if log == nil {
 		log = &modelLog{}
 		n.disk.logs[key] = log
@@ -52,8 +54,8 @@ func (n *node) openReplica(key messages.PartitionKey) {
 	switch {
 	case known && cp.direct:
 		r.state, r.baseline = cp.state, true
-	case known && n.shards[shard].passed[key]:
-		n.disk.passOver(key)
+	case known && passed:
+		n.disk.passOver(key, before)
 		r.restore(n.disk.cps[key])
 	case known:
 		r.restore(cp)
@@ -62,7 +64,7 @@ func (n *node) openReplica(key messages.PartitionKey) {
 	default:
 		log.restartAt(0)
 		r.fallBehind()
-		n.disk.cps[key] = nothing
+		n.disk.passOver(key, before)
 	}
 	n.w.note("node %d opens %s: %+v, log %d to %d, behind %v, baseline %v", n.id, key, r.state, log.start, log.end, r.behind, r.baseline)
 }
@@ -70,7 +72,8 @@ func (n *node) openReplica(key messages.PartitionKey) {
 func (n *node) newborn(key messages.PartitionKey) bool {
 	sh := n.shards[shardOf(key)]
 	_, known := n.disk.cps[key]
-	return journal.Newborn(key, sh.applied.Covered, known || sh.passed[key])
+	_, passed := sh.passed[key]
+	return journal.Newborn(key, sh.applied.Covered, known || passed)
 }
 
 // restore brings the log to where the checkpoint is.
@@ -244,7 +247,6 @@ type piece struct {
 	state    journal.State
 	position int64
 	batches  []batch
-	raised   bool // its log start was raised before a crash
 }
 
 // repair has a replica that is behind ask another node for a piece.
@@ -266,7 +268,7 @@ func (n *node) repair() {
 		}
 		r.copy = &copying{from: from, life: from.life}
 	}
-	c, offset, least := r.copy, r.log.end, journal.SequenceOf(r.keptAt)
+	c, offset, least := r.copy, r.log.end, r.keptAt
 	c.from.later("is asked for a piece", func() {
 		p, ok := c.from.offer(r.key, offset, least)
 		if !ok || n.w.chance(10) {
@@ -286,18 +288,37 @@ func (n *node) repair() {
 	})
 }
 
-// offer is the other side: a piece of a whole log, and what it belongs to. A node
-// without a replica can say that there was no operation yet: or nobody might, after
-// each replica's node had a hole.
-func (n *node) offer(key messages.PartitionKey, offset int64, least uint64) (piece, bool) {
-	r, sh := n.replicas[key], n.shards[shardOf(key)]
-	if r == nil && key.CreatedAt < n.image.end && !n.image.gone(key) && !sh.stopped && sh.applied.Sequence >= least && n.newborn(key) {
-		return piece{state: journal.NewState(), position: journal.At(sh.applied.Sequence+1, 0) - 1}, true
+// unborn is up to where this node, which has no replica of it, knows that the
+// partition had no operation.
+func (n *node) unborn(key messages.PartitionKey) (position int64, ok bool) {
+	sh := n.shards[shardOf(key)]
+	if n.newborn(key) {
+		return journal.At(sh.applied.Sequence+1, 0) - 1, true
 	}
-	if r == nil || r.behind || r.baseline || sh.stopped || sh.applied.Sequence < least {
+	position = sh.passed[key]
+	if cp, known := n.disk.cps[key]; known && cp.behind && cp.state.Generation == 0 {
+		position = cp.state.Sequence
+	}
+	return position, position > 0
+}
+
+// offer is the other side: a piece of a whole log, and what it belongs to. A node
+// without a replica can say up to where there was no operation: or nobody might, after
+// each replica's node had a hole.
+func (n *node) offer(key messages.PartitionKey, offset, least int64) (piece, bool) {
+	r, sh := n.replicas[key], n.shards[shardOf(key)]
+	if r == nil && n.current && key.CreatedAt < n.image.end && !n.image.gone(key) && !sh.stopped {
+		if position, ok := n.unborn(key); ok && position >= least {
+			return piece{state: journal.NewState(), position: position}, true
+		}
+	}
+	if r == nil || r.behind || r.baseline || sh.stopped {
 		return piece{}, false
 	}
 	p := piece{state: r.state, position: max(r.state.Sequence, journal.At(sh.applied.Sequence+1, 0)-1)}
+	if p.position < least {
+		return piece{}, false
+	}
 	if offset >= r.log.start && offset < r.log.end {
 		p.batches = slices.Clone(r.log.from(offset, 3))
 	}
@@ -337,6 +358,7 @@ func (r *replica) take(p piece) {
 	}
 	state, ok := journal.Install(p.state, p.position, r.keptAt)
 	if !ok {
+		r.copy = nil // another time, from a node that is further
 		return
 	}
 	if w.fault.wrongCopy {
@@ -349,6 +371,7 @@ func (r *replica) take(p piece) {
 	w.note("node %d has copied %s from node %d: %+v", r.n.id, r.key, c.from.id, state)
 	kept := r.kept
 	r.state, r.behind, r.kept, r.copy, r.dirty, r.changed = state, false, nil, nil, true, true
+	r.settleStart() // an earlier piece may have come from a node with a higher one
 	// The shard's record may be above the copy: until what was kept is in too, and
 	// flushed, the replica is behind for whoever reads its checkpoint.
 	r.replaying = true

@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"fmt"
@@ -66,6 +66,7 @@ func TestJournalSimFindsFaults(t *testing.T) {
 	}{
 		{"no generation", faults{noGeneration: true}, "took effect after its author was told"},
 		{"no base", faults{noBase: true}, "built on a log that"},
+		{"no base of a cut", faults{noCutBase: true}, "given up, removed an append"},
 		{"no checkpoint before a cut", faults{noCheckpoint: true}, "\n not "},
 		{"trim one too far", faults{trimTooFar: true}, "finds a hole"},
 		{"copy at the wrong position", faults{wrongCopy: true}, "\n not "},

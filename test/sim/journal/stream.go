@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"fmt"
@@ -145,7 +145,7 @@ func (w *world) trim(shard int) {
 	}
 	for _, n := range w.nodes {
 		if need := n.disk.records[shard].Needs(); need >= s.first && need < keep {
-			n.holed[shard] = n.unreported
+			n.holed[shard] = n.unreported || w.reports[n.id][shard] < s.first
 		}
 	}
 	if keep > s.first {
@@ -198,6 +198,21 @@ func (w *world) assigned(key messages.PartitionKey, id messages.NodeID) bool {
 	return false
 }
 
+// always: no metadata that a node may still have to see takes its replica away.
+func (w *world) always(key messages.PartitionKey, id messages.NodeID) bool {
+	in := false
+	for _, b := range w.truthOf(metaKey).log.batches {
+		rec := w.records[b.id]
+		if len(rec.replicas) == 0 || keyOf(rec.part, key.CreatedAt) != key || b.base < key.CreatedAt {
+			continue
+		}
+		if in = slices.Contains(rec.replicas, id); !in {
+			return false
+		}
+	}
+	return in
+}
+
 // rewind puts a stream back to an older copy, and everybody dies with it. Only when
 // some node with each partition whole was not so far: otherwise data is lost for
 // good and an operator has to choose.
@@ -225,7 +240,7 @@ func (w *world) rewind(shard int) {
 		ok := false
 		for _, n := range w.nodes {
 			cp, has := n.disk.cps[key]
-			ok = ok || has && w.assigned(key, n.id) && !cp.behind && !cp.direct && n.disk.records[shard].Sequence <= to && n.disk.records[shard].Sequence >= s.first && n.disk.highest[shard].Sequence <= to
+			ok = ok || has && w.always(key, n.id) && !cp.behind && !cp.direct && n.disk.records[shard].Sequence <= to && n.disk.records[shard].Sequence >= s.first && n.disk.highest[shard].Sequence <= to
 		}
 		if !ok {
 			return

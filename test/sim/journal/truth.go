@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"strconv"
@@ -160,16 +160,20 @@ func (n *node) wish() bool {
 		n.startMirroring(r)
 		return true
 	case p < 85 && s.Mode != messages.ModeWritable:
-		op.Kind, op.Offset = journal.OpRestartAt, s.LogEnd+rng.Int64N(50)
+		op.Kind, op.Base, op.Offset = journal.OpRestartAt, s.LogEnd, s.LogEnd+rng.Int64N(50)
 	case p < 95 && s.Mode != messages.ModeWritable:
 		n.stopMirroring(r)
 		return true
 	case s.Mode != messages.ModeWritable:
-		op.Kind, op.Offset = journal.OpTruncate, r.log.boundary(rng.IntN(len(r.log.batches)+1))
+		op.Kind, op.Base, op.Offset = journal.OpTruncate, s.LogEnd, r.log.boundary(rng.IntN(len(r.log.batches)+1))
 	default:
 		op.Kind, op.Epoch, op.Node = journal.OpClaim, s.Epoch, n.id // the same epoch again
 	}
-	n.propose(r, op, nil)
+	x := n.propose(r, op, nil)
+	if op.Kind == journal.OpTruncate && n.w.chance(3) { // its author gives up and goes on
+		n.settle(x, unknown)
+		n.appendTo(r, nil)
+	}
 	return true
 }
 
@@ -223,7 +227,7 @@ func (n *node) mode(r *replica, m messages.Mode, then func(result)) {
 func (n *node) startMirroring(r *replica) {
 	n.mode(r, messages.ModeSealed, n.after(r, func() {
 		cut := r.log.boundary(n.w.rng.IntN(len(r.log.batches) + 1))
-		n.propose(r, journal.Operation{Kind: journal.OpTruncate, Generation: r.state.Generation, Offset: cut}, n.after(r, func() {
+		n.propose(r, journal.Operation{Kind: journal.OpTruncate, Generation: r.state.Generation, Base: r.state.LogEnd, Offset: cut}, n.after(r, func() {
 			n.mode(r, messages.ModeMirroring, nil)
 		}))
 	}))

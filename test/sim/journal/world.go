@@ -1,4 +1,4 @@
-package journalsim
+package simjournal
 
 import (
 	"fmt"
@@ -19,6 +19,7 @@ const (
 // faults of the model that every run has to be able to find.
 type faults struct {
 	noGeneration bool // a generation that ended is taken for the current one
+	noCutBase    bool // a cut takes effect whatever was appended since
 	noBase       bool // appends go to the log end, wherever they were proposed
 	noCheckpoint bool // no checkpoint before a cut
 	trimTooFar   bool // the message at the lowest shard record is purged
@@ -37,7 +38,6 @@ type world struct {
 	streams []*stream
 	truths  map[messages.PartitionKey]*truth
 	keys    []messages.PartitionKey // of truths, in order
-	parts   int                     // logical partitions
 	records map[uint64]record       // metadata records by the id of their batch
 	wishes  []*wish
 	actions []action
@@ -239,6 +239,9 @@ func (w *world) decide(s journal.State, position int64, op journal.Operation) (j
 	}
 	if w.fault.noBase && op.Kind == journal.OpAppend {
 		op.Base, op.End = s.LogEnd, s.LogEnd+op.End-op.Base
+	}
+	if w.fault.noCutBase && journal.RemovesBytes(op) {
+		op.Base = s.LogEnd
 	}
 	return journal.Decide(s, position, op)
 }
