@@ -277,15 +277,16 @@ func TestD19BumpBlocked(t *testing.T) {
 		return stub.Reply{Close: blocked.on}
 	})
 	blocked.begin(0)
+	w.refreshes(1) // none that began before is answered from now on
 	w.part(topic, 0, func(p *stub.Partition) {
-		p.Epoch = aheadEpoch
-		p.Fill(1)
+		p.Put(stub.Build(stub.Spec{Base: p.End(), Epoch: aheadEpoch, Records: []stub.Record{{Value: []byte("ahead")}}}))
 	})
 	w.awaitLook(topic, 0, func(p client.DescribedPartition) bool { return p.RetryAttempt >= 3 })
 	w.part(topic, 1, func(p *stub.Partition) { p.Fill(5) })
 	w.await(func() error { return w.equal(topic, 1) })
 	require.Equal(t, int64(3), w.end(topic, 0))
 	require.Less(t, w.look(topic, 0).LeaderEpoch, aheadEpoch)
+	w.part(topic, 0, func(p *stub.Partition) { p.Epoch = aheadEpoch })
 	blocked.mu.Lock()
 	blocked.on = false
 	blocked.mu.Unlock()
