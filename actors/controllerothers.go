@@ -56,7 +56,7 @@ func (c *Controller) HandleCommand(ctx context.Context, payload []byte) []byte {
 	}
 	b, err := messages.EncodeOutcome(out)
 	if err != nil {
-		b, _ = messages.EncodeOutcome(messages.Outcome{Err: fmt.Errorf("%w: %w", messages.ErrTimedOut, err), Offset: messages.NoOffset}) //nolint:errcheck // has no items
+		b, _ = messages.EncodeOutcome(messages.Outcome{Err: fmt.Errorf("%w: %w", messages.ErrTimedOut, err), Offset: messages.NoOffset})
 	}
 	return b
 }

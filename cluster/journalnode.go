@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -50,8 +49,14 @@ type JournalOptions struct {
 	RepairRetry time.Duration
 	// Repairs at a time. Default 4.
 	Repairs int
-	Clock   clock.Clock // default clock.Wall
-	Logger  *zap.Logger
+	// Trim says what the streams still have to keep; nil: nothing is ever removed.
+	// TrimInterval between two looks, default 10 s. A stream larger than TrimBytes
+	// doesn't wait for dead nodes; default 1 GiB.
+	Trim         func() TrimView
+	TrimInterval time.Duration
+	TrimBytes    int64
+	Clock        clock.Clock // default clock.Wall
+	Logger       *zap.Logger
 
 	open func(ctx context.Context, shard int32) (stream, error) // of tests
 }
@@ -68,6 +73,7 @@ func (o JournalOptions) withDefaults() JournalOptions {
 		{&o.LostBackoffMax, time.Second},
 		{&o.FollowRetry, time.Second},
 		{&o.RepairRetry, 500 * time.Millisecond},
+		{&o.TrimInterval, 10 * time.Second},
 	} {
 		if *d.v == 0 {
 			*d.v = d.def
@@ -75,6 +81,9 @@ func (o JournalOptions) withDefaults() JournalOptions {
 	}
 	if o.Repairs == 0 {
 		o.Repairs = 4
+	}
+	if o.TrimBytes == 0 {
+		o.TrimBytes = 1 << 30
 	}
 	if o.Clock == nil {
 		o.Clock = clock.Wall{}
@@ -140,6 +149,9 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 	}
 	j.running.Go(func() { j.beats(run) })
 	j.running.Go(func() { j.rounds(run) })
+	if o.Trim != nil {
+		j.running.Go(func() { j.trims(run) })
+	}
 	for range o.Repairs {
 		j.running.Go(func() { j.repairer(run) })
 	}
@@ -153,8 +165,10 @@ func (j *Journal) newShard(id int32, st stream) *shard {
 		ready: make(chan struct{}), pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
 	}
 	if cp, ok := j.checkpoints.Take(shardKey(id)); ok {
-		s.stable = uint64(cp.State.Sequence)
-		s.applied.Store(s.stable)
+		s.stable = shardRecord(cp)
+		s.last = s.stable
+		s.applied.Store(s.stable.Sequence)
+		s.covered.Store(s.stable.Covered)
 	}
 	return s
 }
@@ -190,10 +204,15 @@ func shardKey(id int32) messages.PartitionKey {
 	return messages.PartitionKey{TopicID: messages.TopicID{15: 3}, Partition: id}
 }
 
-func shardCheckpoint(id int32, sequence uint64) Checkpoint {
+// shardCheckpoint is a shard's record as one of the checkpoint file.
+func shardCheckpoint(id int32, r journal.ShardRecord) Checkpoint {
 	cp := Checkpoint{Key: shardKey(id), State: journal.NewState(), Replicated: true}
-	cp.State.Sequence = int64(sequence)
+	cp.State.Sequence, cp.State.Generation, cp.State.LogStart = int64(r.Sequence), int64(r.Print), r.Covered
 	return cp
+}
+
+func shardRecord(cp Checkpoint) journal.ShardRecord {
+	return journal.ShardRecord{Sequence: uint64(cp.State.Sequence), Print: uint64(cp.State.Generation), Covered: cp.State.LogStart}
 }
 
 // StartMetadata begins to follow the metadata log's shard.
@@ -338,12 +357,13 @@ func (j *Journal) beats(ctx context.Context) {
 // IsolatedAfter; it leads nothing there then.
 func (j *Journal) Isolated(shard int32) bool { return j.shards[shard].isolated.Load() }
 
-// Progress is the sequence applied and the one checkpointed, by shard.
+// Progress is the sequence applied and the first one that this node still needs, by
+// shard.
 func (j *Journal) Progress() map[int32][2]uint64 {
 	out := make(map[int32][2]uint64, len(j.shards))
 	for id, s := range j.shards {
 		s.dirtyMu.Lock()
-		out[id] = [2]uint64{s.applied.Load(), s.stable}
+		out[id] = [2]uint64{s.applied.Load(), s.stable.Needs()}
 		s.dirtyMu.Unlock()
 	}
 	return out
@@ -361,53 +381,51 @@ func (j *Journal) rounds(ctx context.Context) {
 // Checkpoint makes durable what is applied, so that the streams need no longer
 // keep it for this node. Only one may run at a time.
 func (j *Journal) Checkpoint() error {
-	var cps, ends []Checkpoint
+	var ends []Checkpoint
 	var errs []error
-	sequences := make(map[int32]uint64)
+	records := make(map[int32]journal.ShardRecord)
 	for id, s := range j.shards {
-		at := s.applied.Load()
 		s.dirtyMu.Lock()
-		dirty := s.dirty
+		at, dirty := s.last, s.dirty
 		s.dirty = make(map[*streamed]struct{})
 		stable := s.stable
 		s.dirtyMu.Unlock()
-		if at == stable {
+		if at.Sequence == stable.Sequence {
 			s.restoreDirty(dirty)
 			continue
 		}
-		if err := s.stabilise(dirty, &cps); err != nil {
+		if err := s.stabilise(dirty); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		sequences[id] = at
+		at.Covered = s.covered.Load()
+		records[id] = at
 		ends = append(ends, shardCheckpoint(id, at))
 	}
 	if len(ends) == 0 {
 		return errors.Join(errs...)
 	}
-	if err := j.checkpoints.Put(true, append(cps, ends...)...); err != nil {
+	if err := j.checkpoints.Put(true, ends...); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for id, at := range sequences {
+	for id, at := range records {
 		s := j.shards[id]
 		s.dirtyMu.Lock()
-		s.stable = max(s.stable, at)
+		if at.Sequence > s.stable.Sequence {
+			s.stable = at
+		}
 		s.dirtyMu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// stabilise flushes the logs of dirty replicas and collects their checkpoints. On
-// an error all of them stay dirty.
-func (s *shard) stabilise(dirty map[*streamed]struct{}, cps *[]Checkpoint) error {
+// stabilise flushes the logs of dirty replicas and writes their checkpoints, which
+// become durable with the shard's record. On an error all of them stay dirty.
+func (s *shard) stabilise(dirty map[*streamed]struct{}) error {
 	for o := range dirty {
-		cp, ok, err := o.stabilise()
-		if err != nil {
+		if err := o.stabilise(); err != nil {
 			s.restoreDirty(dirty)
 			return fmt.Errorf("checkpoint %s: %w", o.d.key, err)
-		}
-		if ok {
-			*cps = append(*cps, cp)
 		}
 	}
 	return nil
@@ -418,17 +436,14 @@ func (s *shard) restoreDirty(dirty map[*streamed]struct{}) {
 	defer s.dirtyMu.Unlock()
 	maps.Copy(s.dirty, dirty)
 	for o := range dirty {
-		o.mu.Lock()
-		o.dirty = true
-		o.mu.Unlock()
+		o.dirty.Store(true)
 	}
 }
 
-// fresh says how a replica begins that has neither log nor checkpoint: as a
+// newborn says how a replica begins that has neither log nor checkpoint: as a
 // newborn when this node follows the shard from before its topic was created.
 func (j *Journal) newborn(key messages.PartitionKey) bool {
-	covered := j.shardOf(key).covered.Load()
-	return covered != math.MaxInt64 && key.CreatedAt >= covered
+	return journal.Newborn(key, j.shardOf(key).covered.Load(), false)
 }
 
 // Close ends all goroutines and fails what is on its way. The replicas are closed
@@ -459,7 +474,8 @@ func (j *Journal) Close() {
 func (j *Journal) Finish() error {
 	var ends []Checkpoint
 	for id, s := range j.shards {
-		if at := s.applied.Load(); at != s.stable {
+		if at := s.last; at.Sequence != s.stable.Sequence {
+			at.Covered = s.covered.Load()
 			ends = append(ends, shardCheckpoint(id, at))
 		}
 	}

@@ -209,8 +209,7 @@ func (s *streamed) beginCopy(theirs journal.State) error {
 		return ErrClosed
 	}
 	mine, log := s.d.state, s.d.log
-	prefix := mine.Sequence > 0 && theirs.CutAt <= mine.Sequence && log.End() >= theirs.LogStart && log.End() <= theirs.LogEnd
-	if !prefix {
+	if !journal.Extends(mine, log.End(), theirs) {
 		if _, err := log.RestartAt(theirs.LogStart); err != nil {
 			return fmt.Errorf("empty the log of %s: %w", s.d.key, err)
 		}
@@ -239,14 +238,14 @@ func (s *streamed) takePiece(p piece) (done bool, err error) {
 	if s.d.log.End() < p.state.LogEnd {
 		return false, nil
 	}
-	if p.position < s.keptAt {
+	state, ok := journal.Install(p.state, p.position, s.keptAt)
+	if !ok {
 		return false, nil // more was dropped meanwhile: what they have got since is asked for
 	}
 	if err := s.d.log.Flush(); err != nil {
 		return false, err
 	}
-	s.d.state, s.d.cuts, s.cause = p.state, p.cuts, nil
-	s.d.state.Sequence = max(p.state.Sequence, p.position)
+	s.d.state, s.d.cuts, s.cause = state, p.cuts, nil
 	s.baseline = false
 	s.whole = true
 	s.replayLocked()

@@ -98,6 +98,17 @@ func (m *memStream) Bounds(context.Context) (first, last uint64, err error) {
 	return m.first, m.first + uint64(len(m.messages)) - 1, nil
 }
 
+func (m *memStream) Purge(_ context.Context, upTo uint64) error {
+	m.purge(upTo)
+	return nil
+}
+
+func (m *memStream) State(context.Context) (StreamState, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return StreamState{First: m.first, Last: m.first + uint64(len(m.messages)) - 1}, nil
+}
+
 func (m *memStream) purge(upTo uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -25,6 +25,10 @@ type stream interface {
 	Follow(ctx context.Context, from uint64, f func(sequence uint64, payload []byte) error) error
 	// Bounds are the first and the last sequence; last is first-1 if there is none.
 	Bounds(ctx context.Context) (first, last uint64, err error)
+	// Purge removes everything up to a sequence, which included.
+	Purge(ctx context.Context, upTo uint64) error
+	// State is the stream's numbers.
+	State(ctx context.Context) (StreamState, error)
 }
 
 // shard carries the operations of its partitions through one stream: a pump
@@ -60,7 +64,8 @@ type shard struct {
 
 	dirtyMu sync.Mutex
 	dirty   map[*streamed]struct{}
-	stable  uint64 // checkpointed sequence; of the checkpoint rounds
+	last    journal.ShardRecord // of the last message applied
+	stable  journal.ShardRecord // durable
 }
 
 // proposal is one operation that somebody waits for.
@@ -187,10 +192,24 @@ func (s *shard) failLocked(tickets []journal.Ticket, err error) {
 	}
 }
 
-// follow applies the stream until ctx ends.
+// follow applies the stream until ctx ends. It begins with the message that the
+// record names: a stream that has another one there isn't the one that this node
+// followed.
 func (s *shard) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.stream.Follow(ctx, s.applied.Load()+1, func(sequence uint64, payload []byte) error { return s.apply(ctx, sequence, payload) })
+		s.dirtyMu.Lock()
+		last := s.last
+		s.dirtyMu.Unlock()
+		known := last.Print != 0
+		err := s.stream.Follow(ctx, last.Needs(), func(sequence uint64, payload []byte) error {
+			if known && sequence == last.Sequence {
+				if journal.Fingerprint(payload) != last.Print {
+					return fmt.Errorf("%w: another message is at %d", ErrJournalWentBack, sequence)
+				}
+				return nil
+			}
+			return s.apply(ctx, sequence, payload)
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -200,7 +219,11 @@ func (s *shard) follow(ctx context.Context) {
 				continue
 			}
 		}
-		s.log.Error("follow journal shard, tried again", zap.Error(err))
+		if errors.Is(err, ErrJournalWentBack) {
+			s.log.Error("journal shard isn't the one that this node followed: it leads nothing there. Put the newer journal folder back, or empty this node's data folder to copy from the others", zap.Error(err))
+		} else {
+			s.log.Error("follow journal shard, tried again", zap.Error(err))
+		}
 		_ = s.j.clock.Sleep(ctx, s.j.opts.FollowRetry)
 	}
 }
@@ -237,7 +260,7 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 			own[i].settle(verdict{applied: done, err: err})
 		}
 	}
-	s.advance(sequence)
+	s.advance(journal.ShardRecord{Sequence: sequence, Print: journal.Fingerprint(payload)})
 	if own != nil {
 		s.pumpNow()
 	}
@@ -260,9 +283,12 @@ func (s *shard) returned(m journal.Message) []*proposal {
 	return own
 }
 
-// advance says that everything up to sequence is applied.
-func (s *shard) advance(sequence uint64) {
-	s.applied.Store(sequence)
+// advance says that everything up to the record's message is applied.
+func (s *shard) advance(at journal.ShardRecord) {
+	s.dirtyMu.Lock()
+	s.last = at
+	s.dirtyMu.Unlock()
+	s.applied.Store(at.Sequence)
 	if ch := s.moved.Swap(nil); ch != nil {
 		close(*ch)
 	}
@@ -302,16 +328,17 @@ func (s *shard) skip(ctx context.Context, sequence uint64) error {
 		cps = append(cps, o.missed(journal.At(sequence+1, 0)-1))
 		behind = append(behind, o)
 	})
-	if err := s.j.checkpoints.Put(true, append(cps, shardCheckpoint(s.id, sequence))...); err != nil {
+	record := journal.AfterHole(sequence)
+	if err := s.j.checkpoints.Put(true, append(cps, shardCheckpoint(s.id, record))...); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.failLocked(s.proposer.Passed(sequence), errUnknownOutcome)
 	s.mu.Unlock()
 	s.dirtyMu.Lock()
-	s.stable = sequence
+	s.stable = record
 	s.dirtyMu.Unlock()
-	s.advance(sequence)
+	s.advance(record)
 	for _, o := range behind {
 		s.fellBehind(o)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -45,11 +46,11 @@ type streamed struct {
 	behind  bool
 	cause   error // why it is behind; nil: operations were missed
 	kept    []keptOperation
-	keptLen int   // bytes in kept
-	keptAt  int64 // every operation above that position is in kept
-	whole   bool  // nothing is missing between the state and kept
-	dirty   bool  // changed since the last checkpoint round
-	newborn bool  // opened without a checkpoint, at the creation of its topic
+	keptLen int         // bytes in kept
+	keptAt  int64       // every operation above that position is in kept
+	whole   bool        // nothing is missing between the state and kept
+	dirty   atomic.Bool // changed since the last checkpoint round
+	newborn bool        // opened without a checkpoint, at the creation of its topic
 	ended   bool
 }
 
@@ -260,8 +261,7 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 }
 
 func (s *streamed) markLocked() {
-	if !s.dirty {
-		s.dirty = true
+	if !s.dirty.Swap(true) {
 		s.shard.changed(s)
 	}
 }
@@ -339,26 +339,34 @@ func (s *streamed) checkpointLocked() Checkpoint {
 	return cp
 }
 
-// stabilise makes everything applied so far durable, but for the checkpoint that
-// it returns. ok is false if there is nothing to write.
-func (s *streamed) stabilise() (cp Checkpoint, ok bool, err error) {
+// stabilise syncs everything applied so far and writes a checkpoint that says so,
+// which isn't durable yet. A cut in between has written a newer one, which must not
+// be written over: then the replica stays dirty.
+func (s *streamed) stabilise() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.dirty || s.ended {
-		s.dirty = false
-		return Checkpoint{}, false, nil
+	s.dirty.Store(false) // what comes from now on is for the next round
+	skip := s.ended || s.baseline
+	cp := s.checkpointLocked()
+	flush := s.d.log.RecoveryPoint() < s.d.log.End()
+	s.mu.Unlock()
+	if skip {
+		return nil
 	}
-	if s.baseline {
-		s.dirty = false
-		return Checkpoint{}, false, nil
-	}
-	if s.d.log.RecoveryPoint() < s.d.log.End() {
+	if flush {
 		if err := s.d.log.Flush(); err != nil {
-			return Checkpoint{}, false, err
+			return err
 		}
 	}
-	s.dirty = false
-	return s.checkpointLocked(), true, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
+	if s.d.state.CutAt != cp.State.CutAt || s.behind != cp.Behind || s.d.failed != nil {
+		s.markLocked()
+		return nil
+	}
+	return s.d.checkpoints.Put(false, cp)
 }
 
 // State is [orderer.State].
@@ -388,7 +396,7 @@ func (s *streamed) closing() (Checkpoint, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	if s.d.failed != nil || s.baseline || !s.dirty {
+	if s.d.failed != nil || s.baseline || !s.dirty.Load() {
 		return Checkpoint{}, false
 	}
 	return s.checkpointLocked(), true

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -52,6 +53,8 @@ type node struct {
 	broker      *broker.Server
 	admin       *admin.Server
 
+	// opened is store, for those who may ask before it is open.
+	opened atomic.Pointer[metadata.Store]
 	// placed is what leaders were found to be in order for; of the controller's duty.
 	placed string
 
@@ -142,6 +145,7 @@ func (n *node) openMetadata(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.opened.Store(n.store)
 	n.defers(func(context.Context) error { return n.store.Close() })
 	return nil
 }

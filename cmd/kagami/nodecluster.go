@@ -112,7 +112,8 @@ func (n *node) openJournal(ctx context.Context) error {
 		Node: n.settings.nodeID, Incarnation: n.members.Incarnation(), Shards: journalShards, Streams: n.streams, Replicas: n.journalCopies(),
 		Checkpoints: n.checkpoints, Copier: cluster.NewCopier(n.bus, n.holders, n.members.IsLive),
 		CheckpointInterval: n.settings.checkpointInterval, IsolatedAfter: n.settings.cluster.DeadAfter,
-		BeatInterval: max(n.settings.cluster.DeadAfter/5, 100*time.Millisecond), Clock: n.clock, Logger: n.log,
+		BeatInterval: max(n.settings.cluster.DeadAfter/5, 100*time.Millisecond),
+		Trim:         n.trimView, TrimInterval: max(2*n.settings.checkpointInterval, time.Second), TrimBytes: n.settings.cluster.JournalBytesMax / 2, Clock: n.clock, Logger: n.log,
 	})
 	if err != nil {
 		return err
@@ -130,13 +131,66 @@ func (n *node) openJournal(ctx context.Context) error {
 	return nil
 }
 
+// trimView is the cluster as trimming sees it: the controller trims.
+func (n *node) trimView() cluster.TrimView {
+	store := n.opened.Load()
+	if store == nil {
+		return cluster.TrimView{}
+	}
+	img := store.Image()
+	v := cluster.TrimView{
+		Turn: img.Controller() == n.settings.nodeID, Sole: n.sole,
+		Beat: func(id messages.NodeID) (cluster.Beat, bool, bool) {
+			b, _, ok := n.members.Beat(id)
+			return b, n.members.IsLive(id), ok
+		},
+	}
+	for _, node := range img.Nodes() {
+		v.Nodes = append(v.Nodes, node.ID)
+	}
+	for id := range n.settings.cluster.Peers { // one that has never come yet
+		if !slices.Contains(v.Nodes, id) {
+			v.Nodes = append(v.Nodes, id)
+		}
+	}
+	return v
+}
+
+// sole reports whether a dead node has a replica in a shard of which no live node has
+// another one in order.
+func (n *node) sole(dead messages.NodeID, shard int32) bool {
+	behind := map[messages.NodeID]map[messages.PartitionKey]bool{}
+	for _, id := range n.members.Live() {
+		behind[id] = map[messages.PartitionKey]bool{}
+		if b, _, ok := n.members.Beat(id); ok {
+			for _, key := range cluster.DecodeBehind(b.Extension) {
+				behind[id][key] = true
+			}
+		}
+	}
+	for _, t := range n.opened.Load().Image().Topics() {
+		for i, p := range t.Partitions {
+			key := t.Key(int32(i))
+			if cluster.ShardOf(key, journalShards) == shard && slices.Contains(p.Replicas, dead) &&
+				!slices.ContainsFunc(p.Replicas, func(id messages.NodeID) bool { return behind[id] != nil && !behind[id][key] }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // holders are the other nodes that have a replica of a partition, its leader first.
 func (n *node) holders(key messages.PartitionKey) []messages.NodeID {
 	self := n.settings.nodeID
 	if key.TopicID == cluster.MetadataTopicID {
 		return slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == self })
 	}
-	t := n.store.Image().TopicByID(key.TopicID)
+	store := n.opened.Load()
+	if store == nil {
+		return nil
+	}
+	t := store.Image().TopicByID(key.TopicID)
 	if t == nil {
 		return nil
 	}

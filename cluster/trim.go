@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"kagami/cluster/journal"
+	"kagami/messages"
+)
+
+// TrimView is what trimming has to know of the cluster.
+type TrimView struct {
+	// Turn: this node trims; one at a time is enough, two do no harm.
+	Turn bool
+	// Nodes that follow the journal, this one included.
+	Nodes []messages.NodeID
+	// Beat is a node's newest, live whether it still comes.
+	Beat func(node messages.NodeID) (beat Beat, live, ok bool)
+	// Sole reports whether a node has a replica in a shard that no other live node has
+	// whole. It is asked about dead nodes when a stream is too large.
+	Sole func(node messages.NodeID, shard int32) bool
+}
+
+// trims removes from the streams what every node has checkpointed.
+func (j *Journal) trims(ctx context.Context) {
+	for j.clock.Sleep(ctx, j.opts.TrimInterval) == nil {
+		if v := j.opts.Trim(); v.Turn {
+			for id := MetadataShard; id < j.opts.Shards; id++ {
+				if err := j.trim(ctx, v, id); err != nil && ctx.Err() == nil {
+					j.log.Warn("trim journal shard, tried again", zap.Int32("shard", id), zap.Error(err))
+				}
+			}
+		}
+	}
+}
+
+// trim is one look at one shard.
+func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, trimTimeout, messages.ErrTimedOut)
+	defer cancel()
+	st := j.shards[id].stream
+	state, err := st.State(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := make([]journal.Progress, 0, len(v.Nodes))
+	for _, node := range v.Nodes {
+		p := journal.Progress{Node: node}
+		if beat, live, ok := v.Beat(node); ok {
+			p.Live = live
+			for _, s := range beat.Shards {
+				if s.Shard == id {
+					p.Needs = s.Checkpointed
+				}
+			}
+		}
+		p.Sole = !p.Live && int64(state.Bytes) > j.opts.TrimBytes && v.Sole(node, id)
+		nodes = append(nodes, p)
+	}
+	keep, givenUp := journal.Trim(state.First, int64(state.Bytes), j.opts.TrimBytes, nodes)
+	for _, node := range givenUp {
+		j.log.Warn("journal is too large to wait for a dead node: it has to copy when it is back",
+			zap.Int32("shard", id), zap.Int32("node", int32(node)), zap.Uint64("bytes", state.Bytes))
+	}
+	if keep <= state.First {
+		return nil
+	}
+	return st.Purge(ctx, keep-1)
+}
+
+// trimTimeout bounds the look at one shard.
+const trimTimeout = 10 * time.Second
