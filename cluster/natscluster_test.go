@@ -36,9 +36,13 @@ func freeAddress(tb testing.TB) string {
 	return l.Addr().String()
 }
 
-// newTestCluster prepares n nodes from 1 on and starts none.
+// newTestCluster prepares n nodes from 1 on and starts none. Its test runs beside
+// others: what such tests wait for is timers of elections.
 func newTestCluster(tb testing.TB, n int, change func(*ServerOptions)) *testCluster {
 	tb.Helper()
+	if t, ok := tb.(*testing.T); ok {
+		t.Parallel()
+	}
 	c := &testCluster{tb: tb, dir: tb.TempDir(), peers: map[messages.NodeID]string{}, change: change, servers: map[messages.NodeID]*Server{}}
 	for i := range n {
 		c.peers[messages.NodeID(i+1)] = freeAddress(tb)
@@ -95,17 +99,21 @@ func (c *testCluster) bus(id messages.NodeID) *Bus {
 	return openTestBus(c.tb, func(o *BusOptions) { o.Node, o.Server = id, c.servers[id] })
 }
 
-// copyStore keeps a copy of a node's journal folder, or puts it back.
+// copyFolder puts a copy of a folder in the place of another.
 func copyFolder(tb testing.TB, from, to string) {
 	tb.Helper()
 	require.NoError(tb, os.RemoveAll(to))
 	require.NoError(tb, os.CopyFS(to, os.DirFS(from)))
 }
 
-// eventually repeats f until it reports true.
+// eventually repeats f until it reports true. f may end the test.
 func eventually(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
-	require.Eventually(tb, f, testClusterWait, 20*time.Millisecond, what)
+	for end := time.Now().Add(testClusterWait); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("never came: %s", what)
+		}
+	}
 }
 
 // testContext ends with the wait of the test, not with its cleanup.

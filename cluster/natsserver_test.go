@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -89,9 +90,21 @@ func TestServerRefusesStrangers(t *testing.T) {
 					tc.change(o.Cluster, o.Node)
 				}
 			})
-			eventually(t, "the two of one mind", func() bool { return len(c.servers[1].Connected()) == 1 })
+			right, both, stranger := c.bus(1), c.bus(2), c.bus(3)
+			for id, bus := range map[string]*Bus{"right": right, "stranger": stranger} {
+				serve(t, bus, id, func(context.Context, []byte) []byte { return nil })
+			}
+			eventually(t, "the two of one mind", func() bool {
+				_, err := both.Request(testContext(t), "right", nil)
+				return err == nil
+			})
+			// The stranger's own list may have those whose refusal is on its way.
 			require.Equal(t, []messages.NodeID{2}, c.servers[1].Connected())
-			require.Empty(t, c.servers[3].Connected())
+			require.Equal(t, []messages.NodeID{1}, c.servers[2].Connected())
+			_, err := stranger.Request(testContext(t), "right", nil)
+			require.ErrorIs(t, err, ErrNoResponders)
+			_, err = right.Request(testContext(t), "stranger", nil)
+			require.ErrorIs(t, err, ErrNoResponders)
 		})
 	}
 }
@@ -209,7 +222,7 @@ func (ca *testCA) sign(name string, parent *x509.Certificate) (*x509.Certificate
 }
 
 func (ca *testCA) issue(o *Options, id messages.NodeID) {
-	name := natsName(id)
+	name := fmt.Sprintf("%s-%d", natsName(id), time.Now().UnixNano()) // tests run beside one another
 	ca.sign(name, ca.cert)
 	o.TLSCert, o.TLSKey, o.TLSCA = filepath.Join(ca.dir, name+".pem"), filepath.Join(ca.dir, name+".key"), filepath.Join(ca.dir, "ca.pem")
 }

@@ -236,7 +236,7 @@ func TestStreamHoles(t *testing.T) {
 // TestStreamSlowFollower: what doesn't fit into memory is read again.
 func TestStreamSlowFollower(t *testing.T) {
 	c := startTestCluster(t, 3, func(o *ServerOptions) { o.MessageBytesMax = 64 << 10 })
-	s := openTestStreams(t, c.servers[1], func(o *StreamsOptions) { o.FollowBytesMax = 1 })
+	s := openTestStreams(t, c.servers[1], func(o *StreamsOptions) { o.FollowBytesMax, o.CheckInterval = 1, time.Hour })
 	require.Equal(t, 128<<10, s.opts.FollowBytesMax)
 	st, err := s.Open(testContext(t), "slow", 3)
 	require.NoError(t, err)
@@ -252,10 +252,19 @@ func TestStreamSlowFollower(t *testing.T) {
 	for _, p := range publishAll(st, texts...) {
 		require.NoError(t, p.err)
 	}
+	// It makes room, so that it gets some that come later: a gap is before them.
+	for range 10 {
+		slow.proceed <- struct{}{}
+	}
+	slow.wait(t, 11)
+	for _, p := range publishAll(st, "later", "latest") {
+		require.NoError(t, p.err)
+	}
+	texts = append(texts, "later", "latest")
 	for range texts {
 		slow.proceed <- struct{}{}
 	}
-	require.Equal(t, append([]string{"m1"}, texts...), slow.wait(t, 201))
+	require.Equal(t, append([]string{"m1"}, texts...), slow.wait(t, 203))
 }
 
 // TestStreamFull: a full stream refuses and says so; a purge helps.
