@@ -176,6 +176,12 @@ func (w *wishes) stopExcluded(exclude *messages.Patterns) {
 }
 
 // startTopic decides one topic of a start: the table of workflows.md "Start".
+// mirrorFactor is how many replicas a mirror topic begins with: what is configured,
+// as far as nodes are live. It grows as they come (OP-24, D51).
+func (p *plan) mirrorFactor() int16 {
+	return int16(min(p.settings().Int(configs.DefaultReplicationFactor), max(1, len(p.env.live))))
+}
+
 func (p *plan) startTopic(w *wishes, ask messages.MirrorTopic, exclude *messages.Patterns) (messages.Item, error) {
 	item := messages.Item{Name: ask.Name}
 	if _, again := p.newTopics[ask.Name]; again {
@@ -199,7 +205,7 @@ func (p *plan) startTopic(w *wishes, ask messages.MirrorTopic, exclude *messages
 	case t == nil && ask.NumPartitions <= 0:
 		return item, fmt.Errorf("%w: topic %s does not exist here and the request doesn't say how many partitions it has", messages.ErrUnknownTopicOrPartition, ask.Name)
 	case t == nil:
-		made, err := p.createTopic(messages.NewTopic{Name: ask.Name, ID: ask.ID, Partitions: ask.NumPartitions, ReplicationFactor: -1})
+		made, err := p.createTopic(messages.NewTopic{Name: ask.Name, ID: ask.ID, Partitions: ask.NumPartitions, ReplicationFactor: p.mirrorFactor()})
 		if err != nil {
 			return item, err
 		}
