@@ -120,6 +120,39 @@ func TestStreamScale(t *testing.T) {
 	require.Equal(t, numbered(1, 20), f.wait(t, 20))
 }
 
+// TestStreamLosesOneInside: a message that even the leader doesn't have any more,
+// between others that are there.
+func TestStreamLosesOneInside(t *testing.T) {
+	c := startTestCluster(t, 3, nil)
+	s := openTestStreams(t, c.servers[1], nil)
+	st := s.stream("0")
+	config := st.config(StreamOptions{Replicas: 3})
+	config.DenyDelete = false
+	require.NoError(t, s.api(testContext(t), "STREAM.CREATE."+st.stream, config, nil))
+	publishSafely(t, st, numbered(1, 6)...)
+	for _, lost := range []int{3, 4} {
+		require.NoError(t, s.api(testContext(t), "STREAM.MSG.DELETE."+st.stream, map[string]int{"seq": lost}, nil))
+	}
+	f := follow(t, st, 1, false)
+	require.Equal(t, &HoleError{"0", 3, 5}, f.result(t))
+	require.Equal(t, 2, f.count())
+	require.Equal(t, numbered(5, 6), follow(t, st, 5, false).wait(t, 2))
+}
+
+// TestStreamWithoutDirectGet: no replica answers, so the leader does.
+func TestStreamWithoutDirectGet(t *testing.T) {
+	c := startTestCluster(t, 3, nil)
+	s := openTestStreams(t, c.servers[1], nil)
+	st, err := s.Open(testContext(t), "0", 3)
+	require.NoError(t, err)
+	publishSafely(t, st, numbered(1, 5)...)
+	info, err := st.led(testContext(t))
+	require.NoError(t, err)
+	info.Config.AllowDirect = false
+	require.NoError(t, st.update(testContext(t), info.Config))
+	require.Equal(t, numbered(1, 5), follow(t, st, 1, false).wait(t, 5))
+}
+
 func TestStreamWhoseInfoCounts(t *testing.T) {
 	peer := func(name string, active time.Duration, offline bool) *jetstream.PeerInfo {
 		return &jetstream.PeerInfo{Name: name, Active: active, Offline: offline}

@@ -21,6 +21,9 @@ const (
 	// leader itself is asked for it. Any replica answers a direct get, one that
 	// lags has less.
 	catchUpTries = 3
+	// catchUpTriesMax is how often the leader has less than is due before that is
+	// looked at as such.
+	catchUpTriesMax = 10
 )
 
 // Follow calls f with every message from a sequence on, exactly once, in order
@@ -106,8 +109,8 @@ func (fo *follower) run(ctx context.Context) error {
 			if err := fo.catchUp(ctx, sequence-1); err != nil {
 				return err
 			}
-			if sequence < fo.next {
-				continue
+			if sequence != fo.next {
+				continue // it came with the others, or what is before it can't be had
 			}
 		}
 		if err := fo.take(sequence, m.Data); err != nil {
@@ -225,14 +228,18 @@ func (fo *follower) catchUp(ctx context.Context, upTo uint64) error {
 			fruitless, wait = 0, retryWaitMin
 			continue
 		}
-		first, _, err := fo.stream.Bounds(ctx)
+		first, last, err := fo.stream.Bounds(ctx)
 		if err != nil {
 			return err
 		}
 		if first > fo.next {
 			return fo.hole(first)
 		}
-		if fruitless++; fruitless >= catchUpTries {
+		if fruitless++; fruitless >= catchUpTriesMax && last < fo.next {
+			fo.checkAt = time.Time{} // the journal may have gone back
+			return nil
+		}
+		if fruitless >= catchUpTries {
 			if err := fo.fromLeader(ctx, jump); err != nil {
 				return err
 			}

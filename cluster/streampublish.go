@@ -24,10 +24,10 @@ type publish struct {
 const statusNoResponders = "503"
 
 // Publish sends a message and returns; done is called once, from a goroutine of
-// Streams, when the outcome is known. Messages of one goroutine reach the stream
-// in the order of their calls if all do. A message with an id that the stream
-// remembers isn't stored again; its sequence is the first one's. done must not
-// block. Its errors:
+// Streams or by Streams.Close, when the outcome is known, and must not block.
+// Messages of one goroutine reach the stream in the order of their calls if all
+// do. A message with an id that the stream remembers isn't stored again; its
+// sequence is the first one's. Errors:
 //
 //   - ErrOutcomeUnknown: it may be stored or not, now or soon. Repeat it with the
 //     same id and bytes, or look what comes by Follow. Without a leader the error
