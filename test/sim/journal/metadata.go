@@ -78,6 +78,9 @@ func (n *node) seeImage() {
 			n.openReplica(p.key)
 		}
 	}
+	if !n.current {
+		return // a state that is long over must not remove what was given back since
+	}
 	for _, r := range slices.Clone(n.list) {
 		if r.key == metaKey {
 			continue

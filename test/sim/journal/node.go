@@ -414,8 +414,10 @@ func (n *node) beatReturned(number uint64) {
 	if meta.behind {
 		return
 	}
+	if !n.current {
+		n.current, n.image.end = true, 0 // looked at again, now to remove too
+	}
 	n.seeImage()
-	n.current = true
 	for shard, sh := range n.shards {
 		if sh.applied.Covered == math.MaxInt64 && number >= sh.skipBeat {
 			// Durable before a replica begins as new by it: after a crash it would be higher.

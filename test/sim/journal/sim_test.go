@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	simSeeds = 600
+	simSeeds = 800
 	simSteps = 5000
 	// faultSeeds is how many may be needed to find a fault.
-	faultSeeds = 2000
+	faultSeeds = 4000
 )
 
 // run plays one seed and returns what broke.
@@ -25,6 +25,20 @@ func run(seed uint64, f faults, steps int, tracing bool) *world {
 	}
 	w.heal()
 	return w
+}
+
+// seeds to play: KAGAMI_SIM_SEEDS=N digs longer.
+func seeds(t *testing.T) uint64 {
+	t.Helper()
+	s := os.Getenv("KAGAMI_SIM_SEEDS")
+	if s == "" {
+		return simSeeds
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func report(w *world) string {
@@ -46,10 +60,10 @@ func TestJournalSim(t *testing.T) {
 		return
 	}
 	var sum counters
-	for seed := range uint64(simSeeds) {
+	for seed := range seeds(t) {
 		w := run(seed, faults{}, simSteps, false)
 		if w.broken != "" {
-			t.Fatalf("KAGAMI_SIM_SEED=%d go test -run TestJournalSim ./test/sim/journal\n%s", seed, w.broken)
+			t.Fatalf("KAGAMI_SIM_SEED=%d go test -run TestJournalSim$ ./test/sim/journal\n%s", seed, w.broken)
 		}
 		sum.add(w.count)
 	}
