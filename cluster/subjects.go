@@ -55,6 +55,11 @@ func (s Subjects) NodeCopy(node messages.NodeID) string {
 // Beat is where nodes tell that they are alive.
 func (s Subjects) Beat() string { return s.prefix + "beat" }
 
+// NodeSnapshot is where a node gives its newest snapshot of the metadata.
+func (s Subjects) NodeSnapshot(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.snapshot", s.prefix, node)
+}
+
 // subjectToken makes any text one token of a NATS subject, where '.', '*', '>'
 // and white space have a meaning: those, '%' itself and everything else that
 // isn't a letter, a digit, '-' or '_' become %XX. Different texts stay different.

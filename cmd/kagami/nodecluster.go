@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -215,9 +216,20 @@ func (n *node) followMetadata(ctx context.Context) error {
 		return err
 	}
 	n.journal.StartMetadata(n.metaReplica)
-	if err := n.journal.WaitCaughtUp(ctx, cluster.MetadataShard); err != nil {
+	err = n.journal.WaitCaughtUp(ctx, cluster.MetadataShard)
+	dir := filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String())
+	if err == nil {
+		others := slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == n.settings.nodeID })
+		err = n.journal.FetchSnapshot(ctx, n.bus, others, dir)
+	}
+	if err != nil {
 		return errors.Join(err, n.metaReplica.Close())
 	}
+	stop, err := n.journal.ServeSnapshots(n.bus, dir)
+	if err != nil {
+		return errors.Join(err, n.metaReplica.Close())
+	}
+	n.defers(func(context.Context) error { stop(); return nil })
 	return nil
 }
 
@@ -248,33 +260,13 @@ func (n *node) others() *actors.ControllerOthers {
 	}
 }
 
-// candidate: nobody is the controller any more, and of the live nodes this one
-// ranks first. The incumbent stays while its beats come through the metadata log's
-// journal.
+// candidate reports whether this node may be the controller.
 func (n *node) candidate() bool {
-	if n.journal.Isolated(cluster.MetadataShard) {
-		return false
-	}
-	dead := n.settings.cluster.DeadAfter
 	incumbent := n.store.Image().Controller()
-	if incumbent == n.settings.nodeID {
-		return true
-	}
-	silent := n.journal.Silence(cluster.MetadataShard, incumbent)
-	if incumbent != messages.NoNode && silent < dead {
-		return false
-	}
-	if silent > 3*dead && incumbent != messages.NoNode {
-		return true // whoever ranks first doesn't take it
-	}
-	live := n.members.Live()
-	return len(live) > 0 && slices.MinFunc(live, func(a, b messages.NodeID) int { return rankOf(a) - rankOf(b) }) == n.settings.nodeID
-}
-
-// rankOf spreads the controller over the nodes of different clusters.
-func rankOf(id messages.NodeID) int {
-	h := uint32(id) * 0x9e3779b1
-	return int(h >> 2)
+	return actors.ControllerView{
+		Node: n.settings.nodeID, Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
+		Silence: n.journal.Silence(cluster.MetadataShard, incumbent), DeadAfter: n.settings.cluster.DeadAfter, Live: n.members.Live(),
+	}.Turn()
 }
 
 // duty is what the controller has to do about leaders now.
