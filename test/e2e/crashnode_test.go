@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,8 @@ type crashNode struct {
 	cl   *kgo.Client
 	fifo string // see hold
 
-	always  []string   // environment of every process
+	always  []string   // environment of the next process and of those that follow
+	again   []string   // the same from the second one on
 	envs    [][]string // of the starts after the first, added; then none
 	crashes int        // written by watch until it has ended
 	failed  error      // of a start that wasn't a crash
@@ -66,12 +68,14 @@ type ackedRecord struct {
 }
 
 // crashNodeOptions of a node. hold names the fault points that crashNode.hold
-// holds, see invariant.Reached.
+// holds, see invariant.Reached; holdAgain those of the processes after the first,
+// if others. A process that starts may not be held where its replica is locked: it
+// waits for the replica before it serves anyone.
 type crashNodeOptions struct {
-	dir   string
-	hold  string
-	props map[string]string
-	envs  [][]string
+	dir             string
+	hold, holdAgain string
+	props           map[string]string
+	envs            [][]string
 }
 
 // newCrashNode starts the node with the first of envs, and again with the next
@@ -84,6 +88,7 @@ func newCrashNode(ctx context.Context, o crashNodeOptions) (*crashNode, error) {
 	n := &crashNode{ctx: ctx, ended: make(chan struct{}), envs: o.envs, fifo: filepath.Join(o.dir, "fifo")}
 	if o.hold != "" {
 		n.always = []string{"KAGAMI_FAULT_HOLD=" + o.hold + "=" + n.fifo}
+		n.again = []string{"KAGAMI_FAULT_HOLD=" + gocmp.Or(o.holdAgain, o.hold) + "=" + n.fifo}
 	}
 	props := map[string]string{"mirror.state.topic.num.partitions": "1", "mirror.metadata.refresh.interval.ms": "300"}
 	maps.Copy(props, o.props)
@@ -114,6 +119,7 @@ func (n *crashNode) nextEnv() {
 		env, n.envs = append(slices.Clone(env), n.envs[0]...), n.envs[1:]
 	}
 	n.node.SetEnv(env...)
+	n.always = n.again
 }
 
 // watch keeps the node running.

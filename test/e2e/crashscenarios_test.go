@@ -260,7 +260,7 @@ var scenarioAligning = crashScenario{
 
 // scenarioCutting stops between the decision to cut the log and the cut.
 var scenarioCutting = crashScenario{
-	name: "stop in the middle of a cut", hold: "journal.data.Truncate.checkpointed,partition.Align.after",
+	name: "stop in the middle of a cut", hold: "journal.data.Truncate.checkpointed", again: "partition.Align.after",
 	tail: stoppedTail, lmes: []int{1, 0}, through: []string{"STOPPED", "LOG_TRUNCATION", "STOPPING", "STOPPED"},
 	run: func(w *crashWorld) error {
 		return aligning(w, func() error { return w.hold(w.start, w.askStopSeen) })

@@ -16,7 +16,8 @@ import (
 type crashScenario struct {
 	name  string
 	props map[string]string // of the node
-	hold  string            // points for crashNode.hold
+	hold  string            // points for crashNode.hold, see crashNodeOptions
+	again string            // crashNodeOptions.holdAgain
 	audit bool              // after each step the replay of the files is compared
 	run   func(w *crashWorld) error
 
@@ -52,7 +53,7 @@ func runCrash(t *testing.T, s *crashScenario, envs ...[]string) (w *crashWorld, 
 		return nil, err
 	}
 	w.source.Update(func(st *stub.State) { st.NewTopic(crashTopic, w.id, 1) })
-	w.crashNode, err = newCrashNode(ctx, crashNodeOptions{dir: t.TempDir(), hold: s.hold, props: s.props, envs: envs})
+	w.crashNode, err = newCrashNode(ctx, crashNodeOptions{dir: t.TempDir(), hold: s.hold, holdAgain: s.again, props: s.props, envs: envs})
 	if err != nil {
 		return nil, errors.Join(err, w.source.Close())
 	}
