@@ -28,6 +28,9 @@ const (
 	// without a client listener: DontListen keeps its routes from starting. When
 	// it can't open the client port it logs that and starts its routes.
 	natsNoPort = 1 << 16
+	// natsPendingMin: whoever has more than that on its way to it is cut off; an
+	// answer to a follower that catches up must pass, whatever the largest message.
+	natsPendingMin = 16 * catchUpBytes
 	// natsStoreMax: JetStream would reserve from three quarters of the free disk;
 	// our limit is that of the streams.
 	natsStoreMax = 1 << 50
@@ -101,7 +104,7 @@ func natsOptions(o ServerOptions) (*server.Options, error) {
 		NoSigs:     true,
 		NoLog:      true, // ours is set by the caller
 		MaxPayload: int32(payload),
-		MaxPending: int64(payload) * 8,
+		MaxPending: max(int64(payload)*8, natsPendingMin),
 	}
 	if o.Cluster == nil {
 		return options, nil

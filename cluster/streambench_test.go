@@ -46,6 +46,7 @@ func BenchmarkStreamOwn(b *testing.B) {
 			}
 			var took []time.Duration
 			var n int
+			cpu := cpuTime()
 			b.SetBytes(int64(tc.bytes))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -57,6 +58,7 @@ func BenchmarkStreamOwn(b *testing.B) {
 			for range tc.inFlight {
 				<-credits
 			}
+			b.ReportMetric((cpuTime()-cpu).Seconds()/(float64(n*tc.bytes)/1e9), "cpu-s/GB")
 			slices.Sort(took)
 			if tc.inFlight == 1 { // each waits for the one before
 				b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
