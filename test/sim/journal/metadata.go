@@ -209,9 +209,10 @@ func (n *node) someNodes(part int) []messages.NodeID {
 	return ids[:most]
 }
 
-// inSync: the node has applied what the stream has, as it reported.
+// inSync: the node has applied what the stream has, and its record is one that it
+// could go on from, as it reported: one that was given up isn't, until it says so.
 func (n *node) inSync(shard int) bool {
-	return n.running() && !n.shards[shard].stopped && n.shards[shard].applied.Sequence == n.w.streams[shard].last()
+	return n.w.reports[n.id][shard] >= n.w.streams[shard].first && n.running() && !n.shards[shard].stopped && n.shards[shard].applied.Sequence == n.w.streams[shard].last()
 }
 
 // otherReplicas adds one, or removes one as long as a live node that stays has the
@@ -241,9 +242,8 @@ func (n *node) otherReplicas(p imagePart) []messages.NodeID {
 // its disk, and is beyond a baseline.
 func (n *node) whole(key messages.PartitionKey) bool {
 	began := len(n.w.truthOf(key).positions) > 0
-	if n.up {
-		r := n.replicas[key]
-		return r != nil && !n.shards[shardOf(key)].stopped && !r.behind && !r.baseline && (r.state.Generation > 0 || !began)
+	if r := n.replicas[key]; n.up && r != nil {
+		return !n.shards[shardOf(key)].stopped && !r.behind && !r.baseline && (r.state.Generation > 0 || !began)
 	}
 	cp, ok := n.disk.cps[key]
 	return ok && !cp.behind && !cp.direct && cp.state.Generation > 0

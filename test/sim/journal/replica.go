@@ -135,7 +135,10 @@ func (r *replica) miss(position int64, rewound bool) {
 // apply carries out an operation that the stream brought, and says what to answer its
 // author if he waits here.
 func (r *replica) apply(position int64, op journal.Operation, x *wish) result {
+	w := r.n.w
 	switch {
+	case r.behind && w.fault.keptBelow && position <= r.state.Sequence:
+		return unknown
 	case r.behind: // whatever its state says: that of the copy may be older
 		if len(r.kept) >= keptMax {
 			r.kept, r.keptAt = nil, position
@@ -153,7 +156,7 @@ func (r *replica) apply(position int64, op journal.Operation, x *wish) result {
 	}
 	if x != nil && a == done && op.Kind == journal.OpClaim {
 		r.claimed = true
-		r.n.w.count.claims++
+		w.count.claims++
 	}
 	return a
 }
@@ -195,7 +198,9 @@ func (r *replica) carryOut(position int64, op journal.Operation) result {
 		// Durable at once: a crash after the next append would leave a log that is longer
 		// than the baseline, which comes again, and nothing that says so.
 		r.baseline, r.log.synced = false, r.log.end
-		r.n.put(r.key, checkpoint{state: next})
+		if !w.fault.lateBaseline {
+			r.n.put(r.key, checkpoint{state: next})
+		}
 		r.n.maybeCrash()
 	case journal.OpClaim, journal.OpMode:
 	}
@@ -215,6 +220,7 @@ func (r *replica) settleStart() {
 // checkpoint doesn't count.
 func (r *replica) applyCut(next journal.State, op journal.Operation) {
 	w, n := r.n.w, r.n
+	behind := r.replaying && !w.fault.replayWhole
 	nothing := op.Kind == journal.OpTruncate && op.Offset >= r.log.end || op.Kind == journal.OpRestartAt && r.log.start == op.Offset && r.log.end == op.Offset
 	if nothing {
 		return
@@ -226,12 +232,15 @@ func (r *replica) applyCut(next journal.State, op journal.Operation) {
 	}
 	r.log.synced = r.log.end
 	n.maybeCrash()
-	n.put(r.key, checkpoint{state: next, behind: r.replaying, pending: op.Kind, pendingOffset: op.Offset})
+	n.put(r.key, checkpoint{state: next, behind: behind, pending: op.Kind, pendingOffset: op.Offset})
 	n.maybeCrash()
 	r.cut(op.Kind, op.Offset)
 	n.maybeCrash()
-	n.put(r.key, checkpoint{state: next, behind: r.replaying})
+	n.put(r.key, checkpoint{state: next, behind: behind})
 	n.maybeCrash()
+	if r.replaying && w.chance(4) { // rare enough to come here
+		panic(crashed{node: n})
+	}
 }
 
 // copying is a copy from another node.

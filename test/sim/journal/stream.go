@@ -168,7 +168,8 @@ func (n *node) sole(shard int) bool {
 // held: a live node other than but has the partition whole.
 func (w *world) held(key messages.PartitionKey, but *node) bool {
 	for _, n := range w.nodes {
-		if n != but && n.whole(key) && n.running() && w.assigned(key, n.id) {
+		safe := n.running() && w.reports[n.id][shardOf(key)] >= w.streams[shardOf(key)].first
+		if n != but && safe && n.whole(key) && w.assigned(key, n.id) {
 			return true
 		}
 	}

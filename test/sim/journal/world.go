@@ -27,6 +27,9 @@ type faults struct {
 	blindBirth   bool // a replica without checkpoint is always new
 	staleRound   bool // a round writes over newer checkpoints
 	oldMetadata  bool // shards are followed by whatever metadata a crash has left
+	keptBelow    bool // a replica that is behind doesn't keep what is below its own state
+	replayWhole  bool // a cut among what was kept writes that the replica is whole
+	lateBaseline bool // an own baseline is durable only with the next round
 	soleGivenUp  bool // the only complete replica may be given up
 }
 
