@@ -30,6 +30,8 @@ type orderer interface {
 	inOrder() bool
 	// abort lets go of an operation on its way, which may still be applied.
 	abort(cause error)
+	// end: nothing is applied from now on.
+	end()
 	// cutCount is the present count of cuts; countCutsFrom raises it to what is
 	// stored elsewhere, or begins anew for another mirror.
 	cutCount() CutCount
@@ -305,3 +307,5 @@ func (d *direct) closing() (cp Checkpoint, ok bool) {
 func (d *direct) inOrder() bool { return true }
 
 func (d *direct) abort(error) {}
+
+func (d *direct) end() {}

@@ -344,6 +344,9 @@ func (j *Journal) beats(ctx context.Context) {
 			silent := now.Sub(time.Unix(0, s.beatAt.Load()))
 			if alone := silent > j.opts.IsolatedAfter; s.isolated.Swap(alone) != alone {
 				s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
+				if alone {
+					s.cutOff()
+				}
 				j.replicas(id, func(r *Replica) {
 					r.publish()
 					r.notify()

@@ -191,6 +191,14 @@ func (r *Replica) proposeLocked(ctx context.Context, op journal.Operation) (Appl
 	if r.closed.Load() {
 		return Applied{}, fmt.Errorf("%s on %s: replica is closed: %w", op.Kind, r.tp, messages.ErrNotLeader)
 	}
+	if op.Kind != journal.OpClaim && r.replicated() {
+		// The generation may be another node's by now, whose operations are its own.
+		if s := r.order.State(); s.Generation == op.Generation {
+			if err := r.ledHere(s); err != nil {
+				return Applied{}, fmt.Errorf("%s: %w", op.Kind, err)
+			}
+		}
+	}
 	done, err := r.order.Propose(ctx, op)
 	r.publish()
 	if err != nil {
@@ -499,6 +507,7 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 func (r *Replica) retire() bool {
 	first := r.closed.CompareAndSwap(false, true)
 	r.order.abort(fmt.Errorf("%s is closed: %w", r.tp, messages.ErrNotLeader))
+	r.order.end()
 	r.mu.Lock()
 	r.publish()
 	r.mu.Unlock()

@@ -320,6 +320,10 @@ func TestSeveralReplicate(t *testing.T) {
 	require.ErrorIs(t, err, messages.ErrNotLeader)
 
 	s.lead(1, 7, 2)
+	require.Eventually(t, s.nodes[2].get("t").Leads, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.nodes[1].get("t").order.State().Node == 2 }, 20*time.Second, time.Millisecond)
+	_, err = s.nodes[1].get("t").SetMode(t.Context(), messages.ModeSealed)
+	require.ErrorIs(t, err, messages.ErrNotLeader, "under the generation of another node's claim")
 	_, err = s.nodes[1].get("t").AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
 	require.ErrorIs(t, err, messages.ErrNotLeader)
 	for i := range 50 {

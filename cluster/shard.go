@@ -183,6 +183,17 @@ func (s *shard) published(number, sequence uint64, err error) {
 	s.pumpNow()
 }
 
+// cutOff fails everything that waits: the shard's order doesn't reach this node.
+func (s *shard) cutOff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, p := range s.waiting {
+		delete(s.waiting, t)
+		s.proposer.Abandon(t)
+		p.settle(verdict{err: fmt.Errorf("journal shard %d doesn't reach this node: %w: %w", s.id, messages.ErrNotLeader, errUnknownOutcome)})
+	}
+}
+
 func (s *shard) failLocked(tickets []journal.Ticket, err error) {
 	for _, t := range tickets {
 		if p := s.waiting[t]; p != nil {
@@ -247,13 +258,13 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	}
 	for i, e := range m.Entries {
 		r, err := s.find(ctx, e.Key)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err != nil {
+			return err // not applied, so not passed either
 		}
 		var done Applied
-		if err == nil && r != nil {
+		if r != nil {
 			done, err = r.order.(*streamed).apply(journal.At(sequence, i), e.Op, own != nil && own[i] != nil)
-		} else if err == nil {
+		} else {
 			err = fmt.Errorf("%s is not on this node: %w", e.Key, messages.ErrNotLeader)
 		}
 		if own != nil && own[i] != nil {

@@ -193,6 +193,13 @@ func (s *streamed) abort(cause error) {
 	}
 }
 
+// end is [orderer.end].
+func (s *streamed) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+}
+
 // apply carries out an operation that the stream brought. An error is the
 // refusal, errPassed, errBehind or what the disk said.
 func (s *streamed) apply(position int64, op journal.Operation, mine bool) (Applied, error) {
@@ -414,8 +421,12 @@ func (s *streamed) countCutsFrom(stored CutCount) {
 	s.d.countCutsFrom(stored)
 }
 
+// forgetCuts becomes durable with the next checkpoint round: a checkpoint on its own
+// would name bytes that aren't synced.
 func (s *streamed) forgetCuts(mirror uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.d.forgetCuts(mirror)
+	s.d.cuts = CutCount{Mirror: mirror}
+	s.markLocked()
+	return nil
 }
