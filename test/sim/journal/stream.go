@@ -214,6 +214,17 @@ func (w *world) always(key messages.PartitionKey, id messages.NodeID) bool {
 	return in
 }
 
+// fits: what the node's disk has is of this stream, and of nothing above that sequence.
+func (n *node) fits(shard int, to uint64) bool {
+	s := n.w.streams[shard]
+	for _, r := range []journal.ShardRecord{n.disk.records[shard], n.disk.highest[shard]} {
+		if r.Sequence > to || r.Compare(s.first, s.last(), s.get(r.Sequence)) == journal.StartRewound {
+			return false
+		}
+	}
+	return n.disk.records[shard].Needs() >= s.first
+}
+
 // rewind puts a stream back to an older copy, and everybody dies with it. Only when
 // some node with each partition whole was not so far: otherwise data is lost for
 // good and an operator has to choose.
@@ -228,10 +239,7 @@ func (w *world) rewind(shard int) {
 		}
 	}
 	to := s.first + w.rng.Uint64N(s.last()-s.first)
-	if !slices.ContainsFunc(w.nodes, func(n *node) bool {
-		at := n.disk.records[shard].Sequence
-		return n.disk.highest[shard].Sequence <= to && at <= to && (at >= s.first || s.first == 1 && at == 0)
-	}) {
+	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.fits(shard, to) }) {
 		return
 	}
 	for _, key := range w.keys {
@@ -241,7 +249,7 @@ func (w *world) rewind(shard int) {
 		ok := false
 		for _, n := range w.nodes {
 			cp, has := n.disk.cps[key]
-			ok = ok || has && w.always(key, n.id) && !cp.behind && !cp.direct && n.disk.records[shard].Sequence <= to && n.disk.records[shard].Sequence >= s.first && n.disk.highest[shard].Sequence <= to
+			ok = ok || has && w.always(key, n.id) && !cp.behind && !cp.direct && n.fits(shard, to)
 		}
 		if !ok {
 			return
