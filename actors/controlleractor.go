@@ -65,6 +65,7 @@ type controllerActor struct {
 	job     uint64 // number of the newest job
 	busy    bool   // that job is under way
 	epoch   int32  // our claim, 0 while we aren't controller
+	claimed int32  // epoch of the newest claim that was tried
 	pending []*controllerSubmit
 	flight  []answer
 }
@@ -155,7 +156,7 @@ func (a *controllerActor) claim() {
 	}
 	img := a.c.opts.Store.Image()
 	epoch := img.ControllerEpoch() + 1
-	a.epoch = 0
+	a.epoch, a.claimed = 0, epoch
 	a.submit(controllerJob{claim: epoch, changes: []metadata.Change{{
 		Records: claimRecords(img, a.c.opts.Node, a.c.opts.ClusterID), Claim: epoch,
 		Requester: messages.Requester{Principal: fmt.Sprintf("User:node-%d", a.c.opts.Node)},
@@ -177,7 +178,8 @@ func (a *controllerActor) done(m controllerDone) {
 		return
 	}
 	if claiming {
-		a.epoch = a.c.opts.Store.Image().ControllerEpoch()
+		// Not the image's: by now another node may have claimed above it.
+		a.epoch = a.claimed
 		a.log.Info("this node is the controller", zap.Int32(messages.FieldEpoch, a.epoch))
 		select {
 		case <-a.c.claimed:

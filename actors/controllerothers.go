@@ -1,14 +1,17 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"kagami/messages"
+	"kagami/persistence/metadata"
 )
 
 // forwardRetry is the wait before a command is tried again that found no controller.
@@ -97,28 +100,72 @@ func (a *controllerActor) tickLater() {
 }
 
 // tick claims when it is this node's turn, steps down when another one has
-// claimed, and does what a controller does by itself.
+// claimed or the order of the metadata log doesn't reach this node any more, and
+// does what a controller does by itself.
 func (a *controllerActor) tick() {
-	if a.busy || a.stop == nil {
+	if a.stop == nil {
 		return
 	}
 	img := a.c.opts.Store.Image()
+	others := img.ControllerEpoch() > a.epoch || img.Controller() != a.c.opts.Node
 	switch {
+	case a.busy:
+		if a.epoch != 0 && (others || !a.c.opts.Others.Candidate()) {
+			a.refuse() // they needn't wait for what is on its way, which can't but fail
+		}
 	case a.epoch == 0:
 		a.claim()
-	case img.ControllerEpoch() != a.epoch || img.Controller() != a.c.opts.Node:
-		a.log.Info("another node is the controller", zap.Int32(messages.FieldEpoch, img.ControllerEpoch()), zap.Int32("node", int32(img.Controller())))
+	case others, !a.c.opts.Others.Candidate():
+		a.log.Info("this node is the controller no more", zap.Int32(messages.FieldEpoch, img.ControllerEpoch()), zap.Int32("node", int32(img.Controller())))
 		a.epoch = 0
 		a.refuse()
 	default:
-		cmd := a.c.opts.Others.Duty(img)
-		if cmd == nil {
-			return
-		}
-		a.pending = append(a.pending, &controllerSubmit{
-			cmd: cmd, who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", a.c.opts.Node), RequestID: "placement"},
-			reply: make(chan messages.Outcome, 1), // nobody reads it: the image tells
-		})
-		a.next()
+		a.duty(img)
 	}
 }
+
+// duty does what is due.
+func (a *controllerActor) duty(img *metadata.Image) {
+	cmd := a.c.opts.Others.Duty(img)
+	if cmd == nil {
+		return
+	}
+	a.pending = append(a.pending, &controllerSubmit{
+		cmd: cmd, who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", a.c.opts.Node), RequestID: "placement"},
+		reply: make(chan messages.Outcome, 1), // nobody reads it: the image tells
+	})
+	a.next()
+}
+
+// ControllerView is what a node knows of who is the controller.
+type ControllerView struct {
+	Node, Incumbent messages.NodeID // Incumbent by the image, NoNode if there was none
+	Isolated        bool            // the order of the metadata log doesn't reach this node
+	// Silence is how long nothing of the incumbent came through that log, DeadAfter
+	// how long that may be.
+	Silence, DeadAfter time.Duration
+	Live               []messages.NodeID
+}
+
+// Turn reports whether the node may claim the metadata log, or stay the
+// controller: the incumbent stays while its beats come through the metadata log's
+// journal; after it the live node that ranks first follows, and if that one
+// doesn't for long, whoever can.
+func (v ControllerView) Turn() bool {
+	switch {
+	case v.Isolated:
+		return false
+	case v.Incumbent == v.Node:
+		return true
+	case v.Incumbent != messages.NoNode && v.Silence < v.DeadAfter:
+		return false
+	case v.Incumbent != messages.NoNode && v.Silence > 3*v.DeadAfter:
+		return true
+	case len(v.Live) == 0:
+		return false
+	}
+	return slices.MinFunc(v.Live, func(a, b messages.NodeID) int { return cmp.Compare(controllerRank(a), controllerRank(b)) }) == v.Node
+}
+
+// controllerRank is an order of all node ids that favours none by its number.
+func controllerRank(id messages.NodeID) uint64 { return mix64(uint64(uint32(id))) }
