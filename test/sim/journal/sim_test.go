@@ -42,8 +42,7 @@ func seeds(t *testing.T) uint64 {
 }
 
 func report(w *world) string {
-	trace := w.trace[max(0, len(w.trace)-400000):]
-	return w.broken + "\n" + strings.Join(trace, "\n")
+	return w.broken + "\n" + strings.Join(w.trace, "\n")
 }
 
 // TestJournalSim: seeds of crashes, losses, races and changes keep every invariant. A
