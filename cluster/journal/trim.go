@@ -16,7 +16,8 @@ type Progress struct {
 	Needs uint64
 	// Live is whether the node's heartbeats come.
 	Live bool
-	// Sole: the node has a replica of the shard that no other live node has whole.
+	// Sole: the node has, or is to have, a replica of the shard that no other live node
+	// has whole.
 	Sole bool
 }
 

@@ -154,11 +154,19 @@ func (w *world) trim(shard int) {
 	s.purge(keep)
 }
 
-// sole: n has a replica that no other live node has whole, or whose place is being
-// changed.
+// sole: n has, or is to have, a replica that no other live node has whole, or one whose
+// place is being changed.
 func (n *node) sole(shard int) bool {
-	for key := range n.disk.logs {
-		if shardOf(key) == shard && !n.w.gone(key) && (n.disk.cps[key].direct || n.w.assigned(key, n.id)) && !n.w.held(key, n) {
+	for key, cp := range n.disk.cps {
+		if shardOf(key) == shard && cp.direct {
+			return true
+		}
+	}
+	if shard == metaShard && !n.w.held(metaKey, n) {
+		return true
+	}
+	for _, p := range n.w.imageOf(&n.w.truthOf(metaKey).log).parts {
+		if shardOf(p.key) == shard && slices.Contains(p.replicas, n.id) && !n.w.held(p.key, n) {
 			return true
 		}
 	}
