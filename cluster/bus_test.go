@@ -17,9 +17,11 @@ import (
 	"kagami/messages"
 )
 
+const testClusterID = "lBq12jYZRp-9wF3M9MPopg"
+
 func openTestBus(tb testing.TB, change func(*BusOptions)) *Bus {
 	tb.Helper()
-	o := BusOptions{ClusterID: "lBq12jYZRp-9wF3M9MPopg", Node: 1, Logger: zap.NewNop()}
+	o := BusOptions{ClusterID: testClusterID, Node: 1, Logger: zap.NewNop()}
 	if change != nil {
 		change(&o)
 	}

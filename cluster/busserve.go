@@ -27,7 +27,8 @@ type service struct {
 
 // Serve answers requests to subject with h until stop is called. Handlers run
 // in goroutines of their own, up to HandlersMax at a time. A panic in h is
-// logged and answered as an error. stop waits until every request that had
+// logged and answered as an error. Other nodes know of it a moment later, and get
+// ErrNoResponders until then. stop waits until every request that had
 // arrived is answered; it may be called twice, but not from h.
 func (b *Bus) Serve(subject string, h func(ctx context.Context, payload []byte) []byte) (stop func(), err error) {
 	s := &service{bus: b, subject: subject, handle: h, slots: make(chan struct{}, b.opts.HandlersMax), ended: make(chan struct{})}

@@ -24,6 +24,7 @@ const childEnv = "KAGAMI_TEST_CHILD_SERVER"
 type childOptions struct {
 	Node    messages.NodeID
 	Cluster Options
+	Beats   bool // be a member, and tell when the process was away
 }
 
 // runChild is a child's main; it ends with its parent.
@@ -37,9 +38,24 @@ func runChild(text string) int {
 		_, _ = os.Stdout.WriteString(err.Error() + "\n")
 		return 1
 	}
+	defer s.Close()
+	if o.Beats {
+		bus, err := OpenBus(context.Background(), BusOptions{ClusterID: testClusterID, Node: o.Node, Server: s, Logger: zap.NewNop()})
+		if err != nil {
+			return 1
+		}
+		defer bus.Close()
+		m, err := OpenMembership(context.Background(), MembershipOptions{
+			Bus: bus, Interval: 50 * time.Millisecond, DeadAfter: o.Cluster.DeadAfter, Logger: zap.NewNop(),
+			OnAway: func(time.Duration) { _, _ = os.Stdout.WriteString("away\n") },
+		})
+		if err != nil {
+			return 1
+		}
+		defer m.Close()
+	}
 	_, _ = os.Stdout.WriteString("ready\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	s.Close()
 	return 0
 }
 
@@ -47,12 +63,13 @@ type child struct {
 	tb      testing.TB
 	command *exec.Cmd
 	stdin   io.Closer
+	stdout  *bufio.Reader
 }
 
 // startChild starts a node of the cluster as a process.
-func (c *testCluster) startChild(id messages.NodeID) *child {
+func (c *testCluster) startChild(id messages.NodeID, beats bool) *child {
 	c.tb.Helper()
-	text, err := json.Marshal(childOptions{id, *c.options(id).Cluster})
+	text, err := json.Marshal(childOptions{id, *c.options(id).Cluster, beats})
 	require.NoError(c.tb, err)
 	p := &child{tb: c.tb, command: exec.Command(os.Args[0])}
 	p.command.Env = append(os.Environ(), childEnv+"="+string(text))
@@ -63,10 +80,16 @@ func (c *testCluster) startChild(id messages.NodeID) *child {
 	require.NoError(c.tb, err)
 	require.NoError(c.tb, p.command.Start())
 	c.tb.Cleanup(p.kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(c.tb, err)
-	require.Equal(c.tb, "ready\n", line)
+	p.stdout = bufio.NewReader(stdout)
+	p.says("ready")
 	return p
+}
+
+func (p *child) says(text string) {
+	p.tb.Helper()
+	line, err := p.stdout.ReadString('\n')
+	require.NoError(p.tb, err)
+	require.Equal(p.tb, text+"\n", line)
 }
 
 func (p *child) signal(s syscall.Signal) {
@@ -88,7 +111,7 @@ func (p *child) kill() {
 // for longer than an election and goes on believing that it leads.
 func TestStreamSurvivesKills(t *testing.T) {
 	c := newTestCluster(t, 3, nil)
-	srv, second, third := c.start(1), c.startChild(2), c.startChild(3)
+	srv, second, third := c.start(1), c.startChild(2, false), c.startChild(3, false)
 	s := openTestStreams(t, srv, func(o *StreamsOptions) { o.PublishTimeout = 3 * time.Second })
 	st, err := s.Open(testContext(t), "0", 3)
 	require.NoError(t, err)
@@ -116,7 +139,7 @@ func TestStreamSurvivesKills(t *testing.T) {
 	publish(10)
 	second.kill()
 	publish(10)
-	second = c.startChild(2)
+	second = c.startChild(2, false)
 	publish(10)
 	lead(3)
 	publish(10)
@@ -126,8 +149,27 @@ func TestStreamSurvivesKills(t *testing.T) {
 	publish(50)
 	second.kill()
 	third.kill()
-	c.startChild(3)
+	c.startChild(3, false)
 	publish(10)
 	require.Equal(t, want, f.wait(t, len(want)))
 	require.Equal(t, want, follow(t, st, 1, false).wait(t, len(want)), "as it is stored")
+}
+
+// TestMembershipOfStoppedProcess: it is dead for the others, and knows that it
+// was when it runs again. One that ends in order says goodbye.
+func TestMembershipOfStoppedProcess(t *testing.T) {
+	c := newTestCluster(t, 2, func(o *ServerOptions) { o.Cluster.DeadAfter = 3 * time.Second })
+	c.start(1)
+	second := c.startChild(2, true)
+	m := openTestMembership(t, c.bus(1), func(o *MembershipOptions) { o.DeadAfter = 3 * time.Second })
+	eventually(t, "the other one", func() bool { return m.IsLive(2) })
+	second.signal(syscall.SIGSTOP)
+	eventually(t, "its death", func() bool { return !m.IsLive(2) })
+	second.signal(syscall.SIGCONT)
+	second.says("away")
+	eventually(t, "the other one again", func() bool { return m.IsLive(2) })
+	require.NoError(t, second.stdin.Close())
+	eventually(t, "its goodbye", func() bool { return !m.IsLive(2) })
+	b, _, _ := m.Beat(2)
+	require.True(t, b.bye)
 }
