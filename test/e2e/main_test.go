@@ -57,6 +57,7 @@ type world struct {
 	ctx    context.Context
 	source *kafka.Cluster
 	node   *Node
+	nodes  *Cluster       // instead of the node
 	adm    *client.Client // of the node
 	a, b   *Side
 }
@@ -117,10 +118,18 @@ func (w *world) load(topic string, records Records) {
 	require.NoError(w.t, Produce(w.ctx, w.source.Bootstrap(), topic, records))
 }
 
+// mirrors runs kafka-cluster-mirrors against the node, or the cluster.
+func (w *world) mirrors(args ...string) (kafka.Result, error) {
+	if w.nodes == nil {
+		return w.node.Mirrors(w.ctx, args...)
+	}
+	return Run(w.ctx, "kafka-cluster-mirrors", append([]string{"--bootstrap-server", w.nodes.Bootstrap()}, args...)...)
+}
+
 // run runs kafka-cluster-mirrors, wants exit code 0, and returns its output.
 func (w *world) run(args ...string) string {
 	w.t.Helper()
-	res, err := w.node.Mirrors(w.ctx, args...)
+	res, err := w.mirrors(args...)
 	require.NoError(w.t, err)
 	require.Zero(w.t, res.Code, "%v: %s%s", args, res.Stdout, res.Stderr)
 	return strings.TrimRight(res.Stdout, "\n")
@@ -129,7 +138,7 @@ func (w *world) run(args ...string) string {
 // fails runs kafka-cluster-mirrors, wants exit code 1 and the text on stderr.
 func (w *world) fails(text string, args ...string) {
 	w.t.Helper()
-	res, err := w.node.Mirrors(w.ctx, args...)
+	res, err := w.mirrors(args...)
 	require.NoError(w.t, err)
 	require.Equal(w.t, 1, res.Code, "%v: %s%s", args, res.Stdout, res.Stderr)
 	require.Contains(w.t, res.Stderr, text, "%v", args)

@@ -45,6 +45,7 @@ type Node struct {
 	port, admin int
 	program     string
 	env         []string
+	settings    map[string]string
 	process     *proc.Process
 }
 
@@ -101,14 +102,21 @@ func PrepareNode(opts NodeOptions) (*Node, error) {
 		"mirror.failed.retry.initial.backoff.ms": "250",
 	}
 	maps.Copy(all, opts.Properties)
+	n.settings = all
+	return n, n.Configure(nil)
+}
+
+// Configure adds settings to the file, for the next start.
+func (n *Node) Configure(more map[string]string) error {
+	maps.Copy(n.settings, more)
 	var text strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(&text, "%s=%s\n", k, all[k])
+	for _, k := range slices.Sorted(maps.Keys(n.settings)) {
+		fmt.Fprintf(&text, "%s=%s\n", k, n.settings[k])
 	}
 	if err := os.WriteFile(n.file(), []byte(text.String()), 0o644); err != nil {
-		return nil, fmt.Errorf("write settings of the node: %w", err)
+		return fmt.Errorf("write settings of the node: %w", err)
 	}
-	return n, nil
+	return nil
 }
 
 func (n *Node) file() string { return filepath.Join(n.dir, "server.properties") }
