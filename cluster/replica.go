@@ -41,7 +41,7 @@ type Replica struct {
 	localStart bool
 	claimed    atomic.Bool // by this process; what a checkpoint says is history
 	closed     atomic.Bool
-	leads      atomic.Bool
+	tenure     atomic.Uint64 // see Tenure; written under pubMu
 
 	gate     atomic.Uint32
 	retained atomic.Int64 // log end at open, or when retention last looked
@@ -179,11 +179,18 @@ func (r *Replica) publish() {
 	r.logStart.Store(s.LogStart)
 	r.end.Store(s.LogEnd)
 	r.version.Add(1)
-	r.leads.Store(r.ledHere(s) == nil)
+	if leads := r.ledHere(s) == nil; leads != r.Leads() {
+		r.tenure.Add(1)
+	}
 }
 
 // Leads reports whether this node has claimed the partition and still holds it.
-func (r *Replica) Leads() bool { return r.leads.Load() }
+func (r *Replica) Leads() bool { return r.tenure.Load()&1 == 1 }
+
+// Tenure is odd while this node leads and grows with each change of that: who sees
+// the number that he began under knows that nobody else led in between. Watchers are
+// told of changes. It takes no lock.
+func (r *Replica) Tenure() uint64 { return r.tenure.Load() }
 
 // propose runs one operation under the lock and publishes what came of it. The
 // caller calls notify after unlocking.
