@@ -337,10 +337,7 @@ func (j *Journal) beats(ctx context.Context) {
 			if !started {
 				continue
 			}
-			s.mu.Lock()
-			_, payload := s.proposer.Beat()
-			s.mu.Unlock()
-			s.stream.Publish("", payload, func(uint64, error) {})
+			s.beat(now)
 			silent := now.Sub(time.Unix(0, s.beatAt.Load()))
 			if alone := silent > j.opts.IsolatedAfter; s.isolated.Swap(alone) != alone {
 				s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))

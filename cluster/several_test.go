@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/messages/wire"
@@ -28,6 +29,7 @@ type memStream struct {
 	ids      map[string]uint64
 	moved    chan struct{}
 	stalled  bool // publishes wait in held
+	lose     int  // so many messages with an id vanish: nobody is told
 	held     []func()
 }
 
@@ -41,6 +43,10 @@ func (m *memStream) Publish(id string, payload []byte, done func(uint64, error))
 	defer m.mu.Unlock()
 	if m.stalled {
 		m.held = append(m.held, func() { m.Publish(id, payload, done) })
+		return
+	}
+	if m.lose > 0 && id != "" {
+		m.lose--
 		return
 	}
 	sequence, twice := m.ids[id]
@@ -445,6 +451,36 @@ func TestSeveralIsolated(t *testing.T) {
 	s.nodes[1].append("t", "b")
 	s.equal(1, "t")
 	require.EqualValues(t, 2, r.State().End)
+}
+
+// TestSeveralLost: messages on their way to a stream leader that dies vanish. That a
+// later beat comes back tells, long before any time-out.
+func TestSeveralLost(t *testing.T) {
+	s := newSeveral(t, 1, 2)
+	s.topic("t", 7, 1, 2)
+	s.nodes[1].append("t", "a")
+	st := s.streams[s.nodes[1].journal.shardOf(s.nodes[1].get("t").Key()).id]
+	st.mu.Lock()
+	st.lose = 3
+	st.mu.Unlock()
+	s.nodes[1].append("t", "b")
+	s.equal(1, "t")
+	require.EqualValues(t, 2, s.nodes[1].get("t").State().End)
+}
+
+// TestShardBeatCountsFromSending: a beat that comes late, after a pause of the
+// process, doesn't say that the shard reaches this node now.
+func TestShardBeatCountsFromSending(t *testing.T) {
+	s := newSeveral(t, 1)
+	sh := &shard{j: s.nodes[1].journal, stream: newMemStream(), log: zap.NewNop(), proposer: journal.NewProposer(journal.Author{Node: 1}, journal.ProposerOptions{})}
+	began := time.Unix(1000, 0)
+	for i := range 3 {
+		sh.beat(began.Add(time.Duration(i) * time.Second))
+	}
+	for i, number := range []uint64{1, 1, 3, 2} {
+		sh.beatBack(number)
+		require.Equal(t, began.Add(time.Duration(i/2*2)*time.Second).UnixNano(), sh.beatAt.Load(), "return %d", i)
+	}
 }
 
 // TestSeveralGrow: the folder of a cluster of one goes on as one of several.

@@ -52,11 +52,12 @@ type shard struct {
 	pumpWake chan struct{}             // capacity 1
 	backoff  time.Duration             // of the pump after a message that got lost
 	heard    map[messages.NodeID]int64 // when a message of a node came last, ns
+	beats    []beatOut                 // of ours, oldest first
 
 	applied  atomic.Uint64 // sequence of the last message applied
 	moved    atomic.Pointer[chan struct{}]
 	began    atomic.Int64 // when this node began to follow, ns
-	beatAt   atomic.Int64 // when our own beat came back, ns
+	beatAt   atomic.Int64 // when the last own beat that came back was sent, ns
 	isolated atomic.Bool
 	// covered: topics created at that metadata offset or above had no operation
 	// before this node began to follow.
@@ -252,7 +253,7 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	var own []*proposal
 	if m.Author == s.j.author {
 		if len(m.Entries) == 0 {
-			s.beatAt.Store(now)
+			s.beatBack(m.Number)
 		}
 		own = s.returned(m)
 	}

@@ -294,6 +294,18 @@ func (p *Proposer) Lost(number uint64) {
 	heap.Push(&p.lost, number)
 }
 
+// Unanswered are the numbers of the messages that were given out and neither came back
+// nor were acknowledged or lost, oldest first.
+func (p *Proposer) Unanswered() []uint64 {
+	var out []uint64
+	for i := p.sentHead; i < len(p.sent) && p.unacked > 0; i++ {
+		if p.sent[i].state == sentInFlight {
+			out = append(out, p.firstSent+uint64(i-p.sentHead))
+		}
+	}
+	return out
+}
+
 // Applied takes a message out of the stream. ok says that it is one of ours that
 // comes back for the first time; tickets are those of its entries in their order, 0
 // for an abandoned one.

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// beatsOutMax is how many beats of a shard are remembered; who hasn't heard the
+// oldest of them is isolated for long.
+const beatsOutMax = 64
+
+// beatOut is a beat that hasn't come back.
+type beatOut struct {
+	number uint64
+	at     int64 // when it was sent, ns
+	// before are the messages that were in flight then. They went the same way in
+	// front of it: if it comes back first, they got lost, as those do that were on
+	// their way to a leader of the stream that died.
+	before []uint64
+}
+
+// beat sends one beat. It isn't queued behind data that waits to be sent.
+func (s *shard) beat(now time.Time) {
+	s.mu.Lock()
+	number, payload := s.proposer.Beat()
+	if len(s.beats) == beatsOutMax {
+		s.beats = append(s.beats[:0], s.beats[1:]...)
+	}
+	s.beats = append(s.beats, beatOut{number: number, at: now.UnixNano(), before: s.proposer.Unanswered()})
+	s.mu.Unlock()
+	s.stream.Publish("", payload, func(uint64, error) {})
+}
+
+// beatBack takes a beat of ours out of the stream. It counts from when it was sent:
+// after a long pause of this process the old ones come first, and say nothing about
+// now. What it overtook is sent again, with its old bytes: harmless if it was only
+// late.
+func (s *shard) beatBack(number uint64) {
+	s.mu.Lock()
+	i := 0
+	for i < len(s.beats) && s.beats[i].number < number {
+		i++
+	}
+	if i == len(s.beats) || s.beats[i].number != number {
+		s.mu.Unlock()
+		return // too old
+	}
+	b := s.beats[i]
+	s.beats = append(s.beats[:0], s.beats[i+1:]...)
+	for _, message := range b.before {
+		s.proposer.Lost(message)
+	}
+	s.mu.Unlock()
+	s.beatAt.Store(max(s.beatAt.Load(), b.at))
+	if len(b.before) > 0 {
+		s.log.Debug("journal messages got lost", zap.Uint64s("numbers", b.before))
+		s.pumpNow()
+	}
+}
