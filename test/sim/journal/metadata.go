@@ -245,6 +245,9 @@ func (n *node) whole(key messages.PartitionKey) bool {
 	if r := n.replicas[key]; n.up && r != nil {
 		return !n.shards[shardOf(key)].stopped && !r.behind && !r.baseline && (r.state.Generation > 0 || !began)
 	}
+	if n.current && n.up {
+		return false // not opened: it isn't to be there
+	}
 	cp, ok := n.disk.cps[key]
 	return ok && !cp.behind && !cp.direct && cp.state.Generation > 0
 }

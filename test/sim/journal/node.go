@@ -379,7 +379,7 @@ func (n *node) carryOut(shard int, sequence uint64, payload []byte) {
 		if r != nil {
 			a = r.apply(journal.At(sequence, i), e.Op, x)
 		} else if !n.image.gone(e.Key) {
-			if n.whole(e.Key) && n.w.assigned(e.Key, n.id) {
+			if !n.current && n.whole(e.Key) && n.w.assigned(e.Key, n.id) {
 				n.w.fail("node %d passes over an operation of %s, of which it has a whole replica", n.id, e.Key)
 			}
 			if _, again := sh.passed[e.Key]; !again {
