@@ -69,6 +69,22 @@ func TestJournalSim(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
+// TestJournalSimRepeats: a seed is one history, or the command that repeats a failure
+// wouldn't.
+func TestJournalSimRepeats(t *testing.T) {
+	for seed := range uint64(20) {
+		a, b := run(seed, faults{}, simSteps, true).trace, run(seed, faults{}, simSteps, true).trace
+		for i := range min(len(a), len(b)) {
+			if a[i] != b[i] {
+				t.Fatalf("seed %d, line %d:\n%s\n%s", seed, i, a[i], b[i])
+			}
+		}
+		if len(a) != len(b) {
+			t.Fatalf("seed %d: %d lines and %d", seed, len(a), len(b))
+		}
+	}
+}
+
 // TestJournalSimFindsFaults: what the rules are for. A model without one of them must
 // break in some seed, or the simulation proves nothing.
 func TestJournalSimFindsFaults(t *testing.T) {
