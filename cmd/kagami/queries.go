@@ -65,8 +65,10 @@ func (q queries) Query(ctx context.Context, what string, args url.Values) (any, 
 		return q.mirrors(ctx, args)
 	case "actors":
 		return q.actors(ctx, args)
+	case "journal":
+		return q.journal(ctx), nil
 	}
-	return nil, fmt.Errorf("%w: there is no query %q: partitions, mirrors or actors", messages.ErrInvalidRequest, what)
+	return nil, fmt.Errorf("%w: there is no query %q: partitions, mirrors, actors or journal", messages.ErrInvalidRequest, what)
 }
 
 func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
