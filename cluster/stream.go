@@ -28,7 +28,9 @@ type StreamsOptions struct {
 	// Default 2 min.
 	DuplicateWindow time.Duration
 	// PublishTimeout is after how long without an answer the outcome of a publish
-	// counts as unknown. Default 10 s: longer than an election.
+	// counts as unknown. Default 3 s: what a leader took in as it stepped down or
+	// died is never answered, and later ones are refused at once until there is
+	// another leader.
 	PublishTimeout time.Duration
 	// RequestTimeout is for one try of anything else. Default 2 s.
 	RequestTimeout time.Duration
@@ -45,7 +47,7 @@ type StreamsOptions struct {
 func (o StreamsOptions) withDefaults() StreamsOptions {
 	setDefault(&o.BytesMax, 8<<30)
 	setDefault(&o.DuplicateWindow, 2*time.Minute)
-	setDefault(&o.PublishTimeout, 10*time.Second)
+	setDefault(&o.PublishTimeout, 3*time.Second)
 	setDefault(&o.RequestTimeout, 2*time.Second)
 	setDefault(&o.CheckInterval, 2*time.Second)
 	setDefault(&o.FollowBytesMax, 24<<20)
