@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kagami/messages"
-	"kagami/messages/wire"
 	"kagami/messages/batch"
+	"kagami/messages/wire"
 )
 
 // Sentinels of this package.

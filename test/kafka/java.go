@@ -109,7 +109,7 @@ func StartJava(ctx context.Context, dir string, jobs ...JavaJob) (*Java, error) 
 		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx192m",
 		simple + "logFile=" + j.log, simple + "showDateTime=true", simple + "defaultLogLevel=info",
 		simple + "log.org.apache.kafka.clients.Metadata=debug", // counts refreshes
-		simple + "log.org.apache.kafka.common=warn", // not every setting
+		simple + "log.org.apache.kafka.common=warn",            // not every setting
 		"-cp", classes + ":" + jars, "Client",
 	}
 	for i, job := range jobs {
