@@ -16,6 +16,9 @@ type stream struct {
 	size    int64 // bytes from first on
 	up      bool
 	ids     map[string]uint64 // what a repeat is known by
+	// wasPutBack: once is enough; after a second time there may be nobody who can say
+	// of an empty partition that it is.
+	wasPutBack bool
 }
 
 func (s *stream) last() uint64 { return uint64(len(s.history)) }
@@ -238,7 +241,7 @@ func (n *node) fits(shard int, to uint64) bool {
 // good and an operator has to choose.
 func (w *world) rewind(shard int) {
 	s := w.streams[shard]
-	if s.last() <= s.first {
+	if s.last() <= s.first || s.wasPutBack {
 		return
 	}
 	for _, n := range w.nodes {
@@ -265,6 +268,7 @@ func (w *world) rewind(shard int) {
 	}
 	w.note("shard %d is put back to %d, from %d", shard, to, s.last())
 	w.count.rewinds++
+	s.wasPutBack = true
 	for _, n := range w.nodes {
 		if n.up {
 			n.crash(false)
