@@ -131,6 +131,36 @@ func (c *Checkpoints) Forget(keep func(messages.PartitionKey) bool) error {
 	return c.writeLocked(b)
 }
 
+// Rewrite calls f with what was read at open and nobody took, and writes those that it
+// changes (it returns true), durably.
+func (c *Checkpoints) Rewrite(f func(*Checkpoint) bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b []byte
+	changed := make(map[messages.PartitionKey]Checkpoint)
+	for key, cp := range c.untaken {
+		if f(&cp) {
+			b = appendCheckpointRecord(b, checkpointPut, cp)
+			changed[key] = cp
+		}
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	if err := c.writeLocked(b); err != nil {
+		return err
+	}
+	if err := c.syncLocked(c.written); err != nil {
+		return err
+	}
+	for key, cp := range changed {
+		if _, ok := c.untaken[key]; ok { // not taken or forgotten meanwhile
+			c.untaken[key] = cp
+		}
+	}
+	return nil
+}
+
 // Put writes the checkpoints in order. With durable they are on disk when Put
 // returns; without, a crash of the process loses nothing but power loss may.
 func (c *Checkpoints) Put(durable bool, cps ...Checkpoint) error {

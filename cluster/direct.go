@@ -65,11 +65,15 @@ type direct struct {
 	durable     journal.State // what the checkpoint file says
 	failed      error         // a cut that was decided and couldn't be carried out
 	again       func() error  // carries it out, set with failed
+	announced   Checkpoint    // what the file says of it, set with failed
 	// owed are cuts that failed when they were asked for and are finished since.
 	owed persistence.Cut
 	// replicated: the order is a stream's, which can be applied again after a crash.
 	// Then only cuts are made durable at once, and the state is the rules' alone.
 	replicated bool
+	// incomplete: operations that come before the next ones in the order, or bytes, are
+	// still missing, so whatever a checkpoint says must be copied after a crash.
+	incomplete bool
 	// cuts so far. They are durable together with the cut, so that one that nobody
 	// has heard of, because of a crash, is still counted (OP-37).
 	cuts CutCount
@@ -195,7 +199,7 @@ func (d *direct) raise(next journal.State, op journal.Operation) error {
 }
 
 func (d *direct) checkpoint(s journal.State) Checkpoint {
-	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts, Replicated: d.replicated}
+	return Checkpoint{Key: d.key, State: s, Cuts: d.cuts, Replicated: d.replicated, Behind: d.incomplete}
 }
 
 // applyCut makes a cut that a crash can't leave half done.
@@ -223,7 +227,7 @@ func (d *direct) applyCut(next journal.State, op journal.Operation) (persistence
 	// The cut is decided for good: it is repeated before the next operation (a full
 	// disk may have room by then) or when the replica is opened again, and until then
 	// nothing may be appended behind it.
-	d.failed = fmt.Errorf("%s to %d is not finished: %w", op.Kind, op.Offset, err)
+	d.failed, d.announced = fmt.Errorf("%s to %d is not finished: %w", op.Kind, op.Offset, err), pending
 	d.again = func() error {
 		if made, err = d.finishCut(next, op, before, made); err != nil {
 			return err
@@ -269,9 +273,12 @@ func (d *direct) cut(op journal.Operation) (persistence.Cut, error) {
 // enter makes a claim, mode or baseline durable if it says anything new. Bytes
 // below a seal are synced first: what was sealed is what a stop promises.
 func (d *direct) enter(next journal.State, op journal.Operation) error {
+	if d.replicated {
+		return d.begin(next, op)
+	}
 	same := next.Epoch == d.durable.Epoch && next.Node == d.durable.Node &&
 		next.Mode == d.durable.Mode && next.ModeOffset == d.durable.ModeOffset
-	if same || d.replicated {
+	if same {
 		return nil
 	}
 	if next.Mode == messages.ModeSealed && next.Mode != d.state.Mode && d.log.RecoveryPoint() < d.log.End() {
@@ -286,6 +293,18 @@ func (d *direct) enter(next journal.State, op journal.Operation) error {
 	d.reached(op, "checkpointed")
 	d.durable = next
 	return nil
+}
+
+// begin makes the log's own baseline durable: were the file still that of a cluster of
+// one after the next append, a crash would take the longer log for the baseline.
+func (d *direct) begin(next journal.State, op journal.Operation) error {
+	if op.Kind != journal.OpBaseline || d.log.End() != op.End {
+		return nil
+	}
+	if err := d.log.Flush(); err != nil {
+		return fmt.Errorf("flush a baseline: %w", err)
+	}
+	return d.checkpoints.Put(true, d.checkpoint(next))
 }
 
 // persist writes the current state.

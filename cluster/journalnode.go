@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -122,6 +123,8 @@ type Journal struct {
 	repairs    map[*streamed]*repairJob
 	repairable []*repairJob  // those whose wait is over, oldest first
 	repairWake chan struct{} // capacity 1
+
+	unclean atomic.Bool // a replica's last checkpoint couldn't be written
 }
 
 // NewJournal opens the streams. Nothing is followed before Start. ctx carries
@@ -204,6 +207,10 @@ func shardKey(id int32) messages.PartitionKey {
 	return messages.PartitionKey{TopicID: messages.TopicID{15: 3}, Partition: id}
 }
 
+func isShardKey(key messages.PartitionKey) bool {
+	return key.TopicID == shardKey(0).TopicID
+}
+
 // shardCheckpoint is a shard's record as one of the checkpoint file.
 func shardCheckpoint(id int32, r journal.ShardRecord) Checkpoint {
 	cp := Checkpoint{Key: shardKey(id), State: journal.NewState(), Replicated: true}
@@ -224,9 +231,27 @@ func (j *Journal) StartMetadata(meta *Replica) {
 	j.watched(meta)
 }
 
+// passBy makes durable that replicas which the first image has no place for, or which
+// couldn't be opened, are passed by from here on.
+func (j *Journal) passBy() error {
+	return j.checkpoints.Rewrite(func(cp *Checkpoint) bool {
+		if !cp.Replicated || cp.Behind || isShardKey(cp.Key) {
+			return false
+		}
+		cp.Behind = true
+		return true
+	})
+}
+
 // startData begins to follow the data shards; the replicas of the first image are
 // open.
-func (j *Journal) startData(rs *Replicas) {
+func (j *Journal) startData(ctx context.Context, rs *Replicas) {
+	for err := j.passBy(); err != nil; err = j.passBy() {
+		j.log.Error("note replicas that aren't opened, tried again", zap.Error(err))
+		if j.clock.Sleep(ctx, j.opts.FollowRetry) != nil {
+			return
+		}
+	}
 	j.mu.Lock()
 	j.data = rs
 	j.mu.Unlock()
@@ -253,7 +278,7 @@ func (j *Journal) start(id int32, find func(context.Context, messages.PartitionK
 // watched says that the follower finds the replica from now on.
 func (j *Journal) watched(r *Replica) {
 	o := r.order.(*streamed)
-	if o.watched(); !o.inOrder() {
+	if o.watched(); o.isBehind() {
 		j.repair(o)
 	}
 }
@@ -284,8 +309,9 @@ func (j *Journal) cover(ctx context.Context, s *shard) {
 	if s == meta {
 		return
 	}
+	hole := s.holes.Load()
 	j.running.Go(func() {
-		for ctx.Err() == nil {
+		for ctx.Err() == nil && s.holes.Load() == hole {
 			_, last, err := meta.stream.Bounds(ctx)
 			if err == nil {
 				err = meta.waitApplied(ctx, last)
@@ -294,12 +320,21 @@ func (j *Journal) cover(ctx context.Context, s *shard) {
 			log := j.meta
 			j.mu.Unlock()
 			if err == nil && log != nil {
-				s.covered.Store(log.State().End)
+				s.cover(hole, log.State().End)
 				return
 			}
 			_ = j.clock.Sleep(ctx, j.opts.FollowRetry)
 		}
 	})
+}
+
+// cover says from which metadata offset on topics are young, unless another hole came.
+func (s *shard) cover(hole, from int64) {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+	if s.holes.Load() == hole {
+		s.covered.Store(from)
+	}
 }
 
 // replicas calls f with the replicas of a shard on this node.
@@ -442,8 +477,18 @@ func (s *shard) restoreDirty(dirty map[*streamed]struct{}) {
 
 // newborn says how a replica begins that has neither log nor checkpoint: as a
 // newborn when this node follows the shard from before its topic was created.
+//
+// What was created before a cluster of one grew has a history that no stream has: the
+// metadata log's own baseline says until where. (Its mode never changes after it.)
 func (j *Journal) newborn(key messages.PartitionKey) bool {
-	return journal.Newborn(key, j.shardOf(key).covered.Load(), false)
+	j.mu.Lock()
+	meta := j.meta
+	j.mu.Unlock()
+	covered := j.shardOf(key).covered.Load()
+	if meta != nil {
+		covered = max(covered, meta.order.State().ModeOffset)
+	}
+	return journal.Newborn(key, covered, false)
 }
 
 // Close ends all goroutines and fails what is on its way. The replicas are closed
@@ -460,18 +505,19 @@ func (j *Journal) Close() {
 	for _, s := range j.shards {
 		s.mu.Lock()
 		s.closed = true
-		for t, p := range s.waiting {
-			delete(s.waiting, t)
-			p.settle(verdict{err: fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader)})
-		}
+		s.failAllLocked(fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader))
 		s.mu.Unlock()
 	}
 	j.stop(ErrClosed)
 	j.running.Wait()
 }
 
-// Finish records, after the replicas were closed, what they hold.
+// Finish records, after the replicas were closed, what they hold. If one of them
+// couldn't be, nothing is recorded: the streams are applied again from the last round on.
 func (j *Journal) Finish() error {
+	if j.unclean.Load() {
+		return nil
+	}
 	var ends []Checkpoint
 	for id, s := range j.shards {
 		if at := s.last; at.Sequence != s.stable.Sequence {

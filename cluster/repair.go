@@ -10,6 +10,7 @@ import (
 
 	"kagami/cluster/journal"
 	"kagami/messages"
+	"kagami/messages/batch"
 	"kagami/persistence"
 )
 
@@ -99,12 +100,17 @@ func (j *Journal) repairer(ctx context.Context) {
 }
 
 func (j *Journal) repaired(job *repairJob, err error) {
+	gone := job.of.gone()
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err == nil || job.of.gone() {
+	if err == nil || gone {
 		delete(j.repairs, job.of)
+		j.mu.Unlock()
+		if !gone && job.of.isBehind() { // it fell behind again, and was in the list then
+			j.repair(job.of)
+		}
 		return
 	}
+	defer j.mu.Unlock()
 	job.wait = min(max(2*job.wait, j.opts.RepairRetry), time.Minute)
 	level := zap.WarnLevel
 	if errors.Is(err, ErrNoReplica) {
@@ -131,41 +137,25 @@ func (s *streamed) gone() bool {
 // repair carries out what was kept, or copies what was missed from another
 // replica and goes on from there.
 func (s *streamed) repair(ctx context.Context, from copier) error {
-	s.mu.Lock()
-	whole := s.whole
-	s.mu.Unlock()
-	if whole {
-		if ok, err := s.catchUp(); ok {
+	if ok, err := s.catchUp(); ok || err != nil {
+		return err
+	}
+	for at := s.d.log.End(); ; {
+		p, err := from.Copy(ctx, s.d.key, at, s.keptFrom())
+		if errors.Is(err, errAllBlank) && s.beginBlank() {
 			return nil
-		} else if err != nil {
-			return err
 		}
-	}
-	first, err := from.Copy(ctx, s.d.key, s.copiedTo(), s.keptFrom())
-	if errors.Is(err, errAllBlank) && s.beginBlank() {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.beginCopy(first.state); err != nil {
-		return err
-	}
-	for {
-		p, err := from.Copy(ctx, s.d.key, s.copiedTo(), s.keptFrom())
 		if err != nil {
 			return err
 		}
-		if p.state.CutAt != first.state.CutAt {
-			return fmt.Errorf("the log of %s was cut while it was copied from node %d", s.d.key, p.from)
-		}
-		done, err := s.takePiece(p)
+		done, next, err := s.takePiece(p, at)
 		if done {
 			s.applied()
 		}
 		if done || err != nil {
 			return err
 		}
+		at = next
 	}
 }
 
@@ -198,65 +188,94 @@ func (s *streamed) keptFrom() uint64 {
 	return journal.SequenceOf(s.keptAt)
 }
 
-func (s *streamed) copiedTo() int64 { return s.d.log.End() }
-
-// beginCopy keeps what this log has if it is the beginning of the other one, and
-// else starts where that one starts.
-func (s *streamed) beginCopy(theirs journal.State) error {
+// takePiece appends a piece, which was asked for from an offset on; at the end of
+// their log it takes over their state and carries out what was kept since. done: the
+// replica follows again. Else it is to be asked for from next on.
+//
+// Nothing of it has to be durable by itself: what the checkpoint file says of a replica
+// that is behind, or was whole when it fell behind, stays true while bytes are appended.
+func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return ErrClosed
-	}
-	mine, log := s.d.state, s.d.log
-	if !journal.Extends(mine, log.End(), theirs) {
-		if _, err := log.RestartAt(theirs.LogStart); err != nil {
-			return fmt.Errorf("empty the log of %s: %w", s.d.key, err)
+	log := s.d.log
+	switch {
+	case s.ended:
+		return false, 0, ErrClosed
+	case !s.behind:
+		return true, 0, nil
+	case !journal.Extends(s.d.state, log.End(), p.state) || s.d.failed != nil:
+		if at != p.state.LogStart && p.state.LogStart < p.state.LogEnd {
+			return false, p.state.LogStart, nil
 		}
-	} else if err := log.RaiseLogStart(theirs.LogStart); err != nil {
-		return fmt.Errorf("raise the log start of %s: %w", s.d.key, err)
-	}
-	// Until it is whole, what the log holds is a prefix of theirs as of now.
-	s.d.state.Sequence = max(mine.Sequence, theirs.CutAt)
-	s.whole = false
-	return s.d.checkpoints.Put(true, s.checkpointLocked())
-}
-
-// takePiece appends a piece; at the end of their log it takes over their state
-// and carries out what was kept since. done: the replica follows again.
-func (s *streamed) takePiece(p piece) (done bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false, ErrClosed
-	}
-	if len(p.batches) > 0 {
-		if _, err := s.d.log.Append(p.batches, persistence.AppendOptions{CheckCRC: true}); err != nil {
-			return false, fmt.Errorf("append a copy to %s: %w", s.d.key, err)
+		if err := s.beginCopyLocked(p); err != nil {
+			return false, 0, err
 		}
+	case at != log.End():
+		return false, log.End(), nil
 	}
-	if s.d.log.End() < p.state.LogEnd {
-		return false, nil
+	if err := s.appendPieceLocked(p); err != nil {
+		return false, 0, err
+	}
+	if end := log.End(); end < p.state.LogEnd {
+		if len(p.batches) == 0 {
+			return false, 0, fmt.Errorf("node %d has nothing of %s from %d on, its log ends at %d", p.from, s.d.key, end, p.state.LogEnd)
+		}
+		return false, end, nil
+	} else if end > p.state.LogEnd {
+		return false, 0, fmt.Errorf("the log of %s on node %d ends at %d, that of another one at %d already", s.d.key, p.from, p.state.LogEnd, end)
 	}
 	state, ok := journal.Install(p.state, p.position, s.keptAt)
 	if !ok {
-		return false, nil // more was dropped meanwhile: what they have got since is asked for
+		return false, log.End(), nil // more was dropped meanwhile: what they have got since is asked for
 	}
-	if err := s.d.log.Flush(); err != nil {
-		return false, err
-	}
+	state.LogStart = max(state.LogStart, min(log.LogStart(), state.LogEnd))
 	s.d.state, s.d.cuts, s.cause = state, p.cuts, nil
-	s.baseline = false
-	s.whole = true
-	s.replayLocked()
-	if s.behind {
-		return false, s.cause
-	}
+	s.baseline, s.whole = false, true
 	s.markLocked()
-	if err := s.d.checkpoints.Put(true, s.checkpointLocked()); err != nil {
-		return false, err
+	s.replayLocked()
+	return !s.behind, log.End(), s.cause
+}
+
+// beginCopyLocked empties a log that isn't the beginning of the other one. It begins
+// with their first batch, which may start below their log start.
+func (s *streamed) beginCopyLocked(p piece) error {
+	start := p.state.LogStart
+	if len(p.batches) > 0 {
+		h, err := batch.ParseHeader(p.batches)
+		if err != nil {
+			return fmt.Errorf("copy of %s from node %d: %w", s.d.key, p.from, err)
+		}
+		start = min(start, h.BaseOffset)
 	}
-	return true, nil
+	// Behind the restart the log is a beginning of theirs, as of the last cut or later.
+	begun := s.d.state
+	begun.Sequence = max(begun.Sequence, p.state.CutAt, 1)
+	cp := s.d.checkpoint(begun)
+	cp.Behind, cp.Pending, cp.PendingOffset = true, journal.OpRestartAt, start
+	if err := s.d.checkpoints.Put(true, cp); err != nil {
+		return err
+	}
+	if _, err := s.d.log.RestartAt(start); err != nil {
+		return fmt.Errorf("empty the log of %s: %w", s.d.key, err)
+	}
+	s.d.state, s.d.failed, s.d.again = begun, nil, nil
+	s.whole, s.cause = false, nil
+	return s.d.checkpoints.Put(false, s.checkpointLocked())
+}
+
+func (s *streamed) appendPieceLocked(p piece) error {
+	log := s.d.log
+	if len(p.batches) > 0 {
+		if _, err := log.Append(p.batches, persistence.AppendOptions{CheckCRC: true}); err != nil {
+			return fmt.Errorf("append a copy to %s: %w", s.d.key, err)
+		}
+	}
+	if start := min(p.state.LogStart, log.End()); start > log.LogStart() {
+		if err := log.RaiseLogStart(start); err != nil {
+			return fmt.Errorf("raise the log start of %s: %w", s.d.key, err)
+		}
+	}
+	return nil
 }
 
 // offer is this replica's side of Copy.

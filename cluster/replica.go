@@ -367,7 +367,7 @@ func (r *Replica) ApplyRetention(ctx context.Context, p persistence.RetentionPol
 	}
 	p.HighWatermark = r.order.State().LogEnd
 	n, err := r.log.ApplyRetention(ctx, p)
-	if r.order.settle(); n > 0 && r.replicated() {
+	if r.order.settle(); r.replicated() && r.log.LogStart() > r.order.State().LogStart {
 		s := r.order.State()
 		_, raised := r.proposeLocked(ctx, journal.Operation{Kind: journal.OpRaiseLogStart, Generation: s.Generation, Offset: r.log.LogStart()})
 		err = errors.Join(err, raised)
@@ -398,9 +398,8 @@ func (r *Replica) Flush(context.Context) error {
 }
 
 // SetConfig changes the log's segment and flush settings from the next batch on.
+// It doesn't wait for changes on their way.
 func (r *Replica) SetConfig(c persistence.Config) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if !r.closed.Load() {
 		r.log.SetConfig(c)
 	}
@@ -493,6 +492,9 @@ func (r *Replica) Close() error {
 	if dirty {
 		err = errors.Join(err, r.cps.Put(false, cp))
 	}
+	if s, ok := r.order.(*streamed); ok && err != nil {
+		s.shard.j.unclean.Store(true)
+	}
 	return err
 }
 
@@ -513,8 +515,8 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 // closes. It reports whether it was the first to do so.
 func (r *Replica) retire() bool {
 	first := r.closed.CompareAndSwap(false, true)
+	r.order.end() // nothing new after it
 	r.order.abort(fmt.Errorf("%s is closed: %w", r.tp, messages.ErrNotLeader))
-	r.order.end()
 	r.mu.Lock()
 	r.publish()
 	r.mu.Unlock()

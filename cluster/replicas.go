@@ -406,10 +406,14 @@ func (rs *Replicas) Close() error {
 			dirty = append(dirty, *cp)
 		}
 	}
+	err := errors.Join(errs...)
 	if len(dirty) > 0 {
-		return errors.Join(errors.Join(errs...), rs.opts.Checkpoints.Put(true, dirty...))
+		err = errors.Join(err, rs.opts.Checkpoints.Put(true, dirty...))
 	}
-	return errors.Join(errs...)
+	if err != nil && rs.opts.Journal != nil {
+		rs.opts.Journal.unclean.Store(true)
+	}
+	return err
 }
 
 // parallel calls f for 0 to n-1 in Parallel goroutines and waits.

@@ -36,7 +36,7 @@ func (rs *Replicas) run(ctx context.Context) {
 		rs.handOver(img, topics)
 		if j := rs.opts.Journal; j != nil && img != nil && !rs.follows {
 			rs.follows = true
-			j.startData(rs)
+			j.startData(ctx, rs)
 		}
 	}
 }
@@ -78,6 +78,7 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 			rs.reconcile(ctx, tasks[i])
 		}
 	})
+	rs.remember(tasks)
 	rs.publish(next, tasks)
 	rs.watch(tasks)
 	if len(tasks) > 1000 {
@@ -127,25 +128,33 @@ func (rs *Replicas) publish(next map[string]*topicReplicas, tasks []*task) {
 	}
 }
 
-// watch has the journal remember fresh replicas, and repair those that may have
-// missed something.
-func (rs *Replicas) watch(tasks []*task) {
-	j := rs.opts.Journal
-	if j == nil {
+// remember has the journal remember newborn replicas before anything is applied to them.
+func (rs *Replicas) remember(tasks []*task) {
+	if rs.opts.Journal == nil {
 		return
 	}
-	var fresh []*Replica
-	for _, k := range tasks {
-		if k.fresh {
-			fresh = append(fresh, k.next.replicas[k.p])
-		}
-	}
-	if err := j.remember(fresh); err != nil {
+	if err := rs.opts.Journal.remember(freshReplicas(tasks)); err != nil {
 		rs.log.Error("remember new replicas", zap.Error(err))
 	}
-	for _, r := range fresh {
-		j.watched(r)
+}
+
+// watch has the journal repair fresh replicas that may have missed something.
+func (rs *Replicas) watch(tasks []*task) {
+	if rs.opts.Journal == nil {
+		return
 	}
+	for _, r := range freshReplicas(tasks) {
+		rs.opts.Journal.watched(r)
+	}
+}
+
+func freshReplicas(tasks []*task) (out []*Replica) {
+	for _, k := range tasks {
+		if k.fresh {
+			out = append(out, k.next.replicas[k.p])
+		}
+	}
+	return out
 }
 
 // reconcile makes one replica what the image wants it to be.

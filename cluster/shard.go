@@ -62,6 +62,7 @@ type shard struct {
 	// covered: topics created at that metadata offset or above had no operation
 	// before this node began to follow.
 	covered atomic.Int64
+	holes   atomic.Int64 // that this process has met
 
 	dirtyMu sync.Mutex
 	dirty   map[*streamed]struct{}
@@ -188,10 +189,16 @@ func (s *shard) published(number, sequence uint64, err error) {
 func (s *shard) cutOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.failAllLocked(fmt.Errorf("journal shard %d doesn't reach this node: %w: %w", s.id, messages.ErrNotLeader, errUnknownOutcome))
+}
+
+// failAllLocked fails everything that waits. What was sent may still land; of what
+// wasn't, nothing is read any more.
+func (s *shard) failAllLocked(err error) {
 	for t, p := range s.waiting {
 		delete(s.waiting, t)
 		s.proposer.Abandon(t)
-		p.settle(verdict{err: fmt.Errorf("journal shard %d doesn't reach this node: %w: %w", s.id, messages.ErrNotLeader, errUnknownOutcome)})
+		p.settle(verdict{err: err})
 	}
 }
 
@@ -208,6 +215,9 @@ func (s *shard) failLocked(tickets []journal.Ticket, err error) {
 // record names: a stream that has another one there isn't the one that this node
 // followed.
 func (s *shard) follow(ctx context.Context) {
+	if s.covered.Load() == math.MaxInt64 {
+		s.j.cover(ctx, s)
+	}
 	for ctx.Err() == nil {
 		s.dirtyMu.Lock()
 		last := s.last
@@ -264,7 +274,9 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 		}
 		var done Applied
 		if r != nil {
-			done, err = r.order.(*streamed).apply(journal.At(sequence, i), e.Op, own != nil && own[i] != nil)
+			if done, err = r.order.(*streamed).apply(journal.At(sequence, i), e.Op, own != nil && own[i] != nil); errors.Is(err, errPassed) {
+				err = errUnknownOutcome // a copy had it already
+			}
 		} else {
 			err = fmt.Errorf("%s is not on this node: %w", e.Key, messages.ErrNotLeader)
 		}
@@ -332,6 +344,7 @@ func (s *shard) waitApplied(ctx context.Context, sequence uint64) error {
 // skip goes on behind sequence: what was in between is gone, and every replica of
 // the shard on this node has to copy. That is durable before anything goes on.
 func (s *shard) skip(ctx context.Context, sequence uint64) error {
+	s.holes.Add(1)
 	s.covered.Store(math.MaxInt64)
 	var cps []Checkpoint
 	var behind []*streamed
@@ -345,7 +358,10 @@ func (s *shard) skip(ctx context.Context, sequence uint64) error {
 		return err
 	}
 	s.mu.Lock()
-	s.failLocked(s.proposer.Passed(sequence), errUnknownOutcome)
+	s.proposer.Passed(sequence)
+	// Of what hasn't come back nobody knows whether it was in the hole: a second
+	// landing would be told the verdict of the second.
+	s.failAllLocked(errUnknownOutcome)
 	s.mu.Unlock()
 	s.dirtyMu.Lock()
 	s.stable = record

@@ -77,9 +77,7 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 		s.d.state.Sequence, s.d.state.Generation, s.d.state.CutAt = 0, 0, 0
 		return s, nil
 	}
-	o.Checkpoints.Take(o.Key)
-	switch {
-	case !known:
+	if !known {
 		if !o.newborn {
 			s.behind = true
 			return s, nil
@@ -94,13 +92,19 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 	}
 	s.d.state, s.d.durable, s.d.cuts = cp.State, cp.State, cp.Cuts
 	s.behind = cp.Behind || o.late
-	return s, s.restore(cp, o.Logger)
+	if err := s.restore(cp, o.Logger); err != nil {
+		return nil, err
+	}
+	o.Checkpoints.Take(o.Key)
+	return s, nil
 }
 
 // restore brings the log to where the checkpoint is.
 func (s *streamed) restore(cp Checkpoint, zl *zap.Logger) error {
 	log, key := s.d.log, s.d.key
 	if cp.Pending != 0 {
+		s.d.incomplete = s.behind
+		defer func() { s.d.incomplete = false }()
 		if _, err := s.d.cut(journal.Operation{Kind: cp.Pending, Offset: cp.PendingOffset}); err != nil {
 			return fmt.Errorf("repeat %s of %s at %d: %w", cp.Pending, key, cp.PendingOffset, err)
 		}
@@ -223,11 +227,11 @@ func (s *streamed) applyLocked(position int64, op journal.Operation) (Applied, e
 	switch {
 	case s.ended:
 		return Applied{}, fmt.Errorf("%w: %w", ErrClosed, messages.ErrNotLeader)
-	case position <= s.d.state.Sequence:
-		return Applied{State: s.d.state}, errPassed
-	case s.behind:
+	case s.behind: // whatever the state says: a copy may bring an older one
 		s.keepLocked(position, op)
 		return Applied{}, errBehind
+	case position <= s.d.state.Sequence:
+		return Applied{State: s.d.state}, errPassed
 	}
 	done, err := s.carryOutLocked(position, op)
 	if err != nil && s.behind {
@@ -276,7 +280,7 @@ func (s *streamed) markLocked() {
 // keepLocked keeps an operation for later, or drops them all and remembers that
 // some are missing.
 func (s *streamed) keepLocked(position int64, op journal.Operation) {
-	if s.keptLen += len(op.Batches) + 128; s.keptLen > behindBytesMax {
+	if s.keptLen += len(op.Batches) + keptOverhead; s.keptLen > behindBytesMax {
 		s.kept, s.keptLen, s.keptAt, s.whole = nil, 0, position, false
 		return
 	}
@@ -285,36 +289,57 @@ func (s *streamed) keepLocked(position int64, op journal.Operation) {
 }
 
 // catchUp carries out what was kept. It reports whether the replica follows again;
-// an error is the disk's.
+// an error is the disk's. Without either it has to be copied.
 func (s *streamed) catchUp() (bool, error) {
 	s.mu.Lock()
-	if s.behind && s.whole {
+	tried := s.behind && s.whole
+	if tried {
 		s.replayLocked()
 	}
 	following, cause := !s.behind, s.cause
 	s.mu.Unlock()
-	if following {
+	switch {
+	case following:
 		s.applied()
 		return true, nil
+	case tried:
+		return false, cause
+	default:
+		return false, nil
 	}
-	return false, cause
 }
 
-// replayLocked carries out the kept operations above the state.
+// replayLocked carries out the kept operations above the state. The shard's record may
+// be above all of them: what a cut among them writes must not look whole.
 func (s *streamed) replayLocked() {
 	kept := s.kept
-	s.behind = false
+	s.behind, s.d.incomplete = false, true
+	defer func() { s.d.incomplete = false }()
 	for i, k := range kept {
 		if k.position <= s.d.state.Sequence {
 			continue
 		}
-		if _, err := s.carryOutLocked(k.position, k.op); err != nil && s.behind {
-			s.kept, s.keptAt = kept[i:], k.position-1
-			return
+		if _, err := s.carryOutLocked(k.position, k.op); !s.behind {
+			continue
+		} else if err == nil { // a baseline of which this replica has nothing
+			s.kept, s.keptLen = kept[i+1:], keptBytes(kept[i+1:])
+		} else {
+			s.kept, s.keptLen, s.keptAt = kept[i:], keptBytes(kept[i:]), k.position-1
 		}
+		return
 	}
 	s.kept, s.keptLen, s.cause, s.whole = nil, 0, nil, false
 }
+
+func keptBytes(kept []keptOperation) (n int) {
+	for _, k := range kept {
+		n += len(k.op.Batches) + keptOverhead
+	}
+	return n
+}
+
+// keptOverhead is about what a kept operation takes besides its batches.
+const keptOverhead = 128
 
 // watched begins to keep operations: the follower finds the replica from now on.
 // One that it looked for before may have been missed.
@@ -342,13 +367,16 @@ func (s *streamed) missed(position int64) Checkpoint {
 
 func (s *streamed) checkpointLocked() Checkpoint {
 	cp := s.d.checkpoint(s.d.state)
+	if s.d.failed != nil { // a cut that has to be finished first
+		cp = s.d.announced
+	}
 	cp.Behind = s.behind
 	return cp
 }
 
 // stabilise syncs everything applied so far and writes a checkpoint that says so,
-// which isn't durable yet. A cut in between has written a newer one, which must not
-// be written over: then the replica stays dirty.
+// which isn't durable yet. If a cut has written a newer one in between, or the replica
+// has fallen behind, what was collected is old: then it is collected again.
 func (s *streamed) stabilise() error {
 	s.mu.Lock()
 	s.dirty.Store(false) // what comes from now on is for the next round
@@ -370,8 +398,10 @@ func (s *streamed) stabilise() error {
 		return nil
 	}
 	if s.d.state.CutAt != cp.State.CutAt || s.behind != cp.Behind || s.d.failed != nil {
-		s.markLocked()
-		return nil
+		if err := s.d.log.Flush(); err != nil {
+			return err
+		}
+		cp = s.checkpointLocked()
 	}
 	return s.d.checkpoints.Put(false, cp)
 }
@@ -403,7 +433,7 @@ func (s *streamed) closing() (Checkpoint, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	if s.d.failed != nil || s.baseline || !s.dirty.Load() {
+	if s.baseline || !s.dirty.Load() {
 		return Checkpoint{}, false
 	}
 	return s.checkpointLocked(), true
