@@ -73,6 +73,11 @@ func Form(ctx context.Context, o FormationOptions) (Formation, error) {
 	if err != nil {
 		return Formation{}, fmt.Errorf("form cluster: hear other nodes: %w", err)
 	}
+	silence, err := o.Streams.serveIdent(f.status)
+	if err != nil {
+		return Formation{}, fmt.Errorf("form cluster: %w", err)
+	}
+	defer silence()
 	telling, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { f.tell(telling) })

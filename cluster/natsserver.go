@@ -61,6 +61,14 @@ type ServerOptions struct {
 	Logger        *zap.Logger
 }
 
+func (o ServerOptions) withDefaults() ServerOptions {
+	setDefault(&o.MessageBytesMax, 20<<20)
+	if o.Clock == nil {
+		o.Clock = clock.Wall{}
+	}
+	return o
+}
+
 // Server is the NATS server inside this process. Only connections from inside
 // reach it; with Options it also listens for the servers of other nodes
 // and runs JetStream.
@@ -71,16 +79,15 @@ type Server struct {
 
 // OpenServer starts the server. It doesn't wait for other nodes.
 func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
-	if o.MessageBytesMax == 0 {
-		o.MessageBytesMax = 20 << 20
-	}
-	if o.Clock == nil {
-		o.Clock = clock.Wall{}
-	}
+	o = o.withDefaults()
 	options, err := natsOptions(o)
 	if err != nil {
 		return nil, err
 	}
+	return startServer(ctx, o, options)
+}
+
+func startServer(ctx context.Context, o ServerOptions, options *server.Options) (*Server, error) {
 	srv, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("make embedded NATS server: %w", err)

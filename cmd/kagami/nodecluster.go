@@ -42,10 +42,19 @@ func (n *node) joinCluster(ctx context.Context) error {
 		default:
 		}
 	}
-	n.natsServer, err = cluster.OpenServer(ctx, cluster.ServerOptions{
-		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: ended, Clock: n.clock, Logger: n.log,
-	})
+	demanded, err := n.checkFolders(meta.ClusterID)
 	if err != nil {
+		return err
+	}
+	server := cluster.ServerOptions{
+		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: ended, Clock: n.clock, Logger: n.log,
+	}
+	if demanded != "" {
+		if err := cluster.Probe(ctx, server, demanded); err != nil {
+			return err
+		}
+	}
+	if n.natsServer, err = cluster.OpenServer(ctx, server); err != nil {
 		return err
 	}
 	n.defers(func(context.Context) error { n.natsServer.Close(); return nil })
@@ -57,14 +66,41 @@ func (n *node) joinCluster(ctx context.Context) error {
 	}
 	n.defers(func(context.Context) error { return n.streams.Close() })
 	formed, err := cluster.Form(ctx, cluster.FormationOptions{
-		Streams: n.streams, Stored: meta.ClusterID, Configured: n.settings.clusterID, Replicas: n.journalCopies(),
+		Streams: n.streams, Stored: meta.ClusterID, Configured: demanded, Replicas: n.journalCopies(),
 		OnWait: func(why string) { n.log.Info("waiting for the cluster", zap.String("why", why)) }, Clock: n.clock, Logger: n.log,
 	})
 	if err != nil {
 		return err
 	}
 	n.clusterID = formed.ClusterID
-	return nil
+	stop, err := n.streams.ServeIdent(n.clusterID)
+	if err != nil {
+		return err
+	}
+	n.defers(func(context.Context) error { stop(); return nil })
+	return cluster.MarkJournal(persistence.OSFS{}, n.settings.cluster.StoreDir, n.clusterID)
+}
+
+// checkFolders finds out which cluster this node's configuration and folders
+// belong to, "" if they are empty. Two different ones wrap cluster.ErrForeignCluster.
+func (n *node) checkFolders(data string) (string, error) {
+	dir := n.settings.cluster.StoreDir
+	journal, err := cluster.JournalID(persistence.OSFS{}, dir)
+	if err != nil {
+		return "", err
+	}
+	var id, of string
+	for _, has := range []struct{ id, of string }{
+		{data, "the data folder " + n.settings.dataDir}, {journal, "the journal folder " + dir}, {n.settings.clusterID, "the configuration"},
+	} {
+		if id != "" && has.id != "" && has.id != id {
+			return "", fmt.Errorf("%s is of cluster %s, %s of cluster %s: %w", of, id, has.of, has.id, cluster.ErrForeignCluster)
+		}
+		if has.id != "" && id == "" {
+			id, of = has.id, has.of
+		}
+	}
+	return id, nil
 }
 
 // journalCopies is how many nodes hold each journal stream.

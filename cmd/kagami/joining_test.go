@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kagami/cluster"
+	"kagami/messages"
+)
+
+// purged waits until the journal of the metadata has lost its first messages and
+// the metadata log its beginning.
+func (c *testNodes) purged(by messages.NodeID) {
+	c.t.Helper()
+	await(c.t, "trimmed metadata journal", func() error {
+		st, err := c.nodes[by].streams.Lookup(c.t.Context(), cluster.MetadataJournal)
+		if err != nil {
+			return err
+		}
+		first, _, err := st.Bounds(c.t.Context())
+		if start := c.nodes[by].metaReplica.Log().LogStart(); err == nil && (first == 1 || start == 0) {
+			err = fmt.Errorf("journal from %d, log from %d", first, start)
+		}
+		return err
+	})
+}
+
+// A fourth node comes when the journal's beginning is gone: it copies the metadata
+// log and its snapshot, is a member, gets partitions of new topics and leads some.
+// It goes and comes again.
+func TestSeveralNodesFourthJoins(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, "metadata.log.max.record.bytes.between.snapshots=3000")
+	c.start(1, 2, 3)
+	_, cl, adm := c.connect(1)
+	for i := range 30 {
+		c.create(adm, fmt.Sprint("old-", i), 2)
+	}
+	produce(t, cl, "old-0", 20)
+	c.purged(1)
+
+	c.peers[4] = testAddress(t)
+	c.start(4)
+	require.NotZero(t, c.nodes[4].metaReplica.Log().LogStart())
+	require.NotNil(t, c.nodes[4].store.Image().Topic("old-7"))
+	await(t, "node 4 in everybody's metadata", func() error {
+		for id, n := range c.nodes {
+			if n.store.Image().Node(4) == nil || !slices.Contains(n.members.Live(), 4) {
+				return fmt.Errorf("node %d doesn't know it", id)
+			}
+		}
+		return nil
+	})
+	c.create(adm, "new", 16)
+	has := 0
+	for p, part := range c.nodes[4].store.Image().Topic("new").Partitions {
+		if part.Leader == 4 {
+			has++
+			await(t, "leader of its partition", func() error {
+				_, err := c.nodes[4].replicas.Leading(messages.TopicPartition{Topic: "new", Partition: int32(p)}, messages.TopicID{})
+				return err
+			})
+		}
+	}
+	require.Positive(t, has)
+
+	c.stop(4)
+	c.create(adm, "while-away", 2)
+	c.start(4)
+	require.NotNil(t, c.nodes[4].store.Image().Topic("while-away"))
+}
+
+// A node comes back with an empty disk: it copies everything and leads again.
+func TestSeveralNodesWipedDisk(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, "metadata.log.max.record.bytes.between.snapshots=3000")
+	c.start(1, 2, 3)
+	_, cl, adm := c.connect(1)
+	for i := range 20 {
+		c.create(adm, fmt.Sprint("t-", i), 2)
+	}
+	produce(t, cl, "t-0", 50)
+	c.purged(1)
+	id := c.nodes[1].clusterID
+
+	c.stop(2)
+	require.NoError(t, os.RemoveAll(c.folder(2)))
+	produce(t, cl, "t-0", 50)
+	c.start(2)
+	require.Equal(t, id, c.nodes[2].clusterID)
+	for i := range 20 {
+		c.equal(fmt.Sprint("t-", i), 2, 1, 2)
+	}
+	require.EqualValues(t, 100, end(t, adm, "t-0"))
+	await(t, "it leads its share again", func() error {
+		for i := range 20 {
+			for p := range c.nodes[1].store.Image().Topic(fmt.Sprint("t-", i)).Partitions {
+				if _, err := c.nodes[2].replicas.Leading(messages.TopicPartition{Topic: fmt.Sprint("t-", i), Partition: int32(p)}, messages.TopicID{}); err == nil {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("it leads nothing")
+	})
+}
+
+// A folder of another cluster is refused before it reaches the journal of the
+// others, and so is a journal folder of another cluster; both ids are named.
+func TestSeveralNodesForeignFolders(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3})
+	c.start(1, 2, 3)
+	id := c.nodes[1].clusterID
+	c.stop(3)
+	own := c.folder(3) + "-own"
+	require.NoError(t, os.Rename(c.folder(3), own))
+
+	alone, err := tryNode(t, c.folder(3), "node.id=3")
+	require.NoError(t, err)
+	foreign := alone.clusterID
+	stopTestNode(t, alone)
+	err = c.try(3)
+	require.ErrorIs(t, err, cluster.ErrForeignCluster)
+	require.ErrorContains(t, err, id)
+	require.ErrorContains(t, err, foreign)
+	require.NoDirExists(t, filepath.Join(c.folder(3), journalFolder, "jetstream"), "it didn't even open a journal")
+
+	// The right data with a journal of elsewhere.
+	other := newTestNodes(t, []messages.NodeID{1, 2, 3})
+	other.start(1, 2, 3)
+	strange := other.nodes[1].clusterID
+	other.stop(3)
+	require.NoError(t, os.Rename(filepath.Join(own, journalFolder), filepath.Join(c.dir, "kept")))
+	require.NoError(t, os.CopyFS(filepath.Join(own, journalFolder), os.DirFS(filepath.Join(other.folder(3), journalFolder))))
+	require.NoError(t, os.RemoveAll(c.folder(3)))
+	require.NoError(t, os.Rename(own, c.folder(3)))
+	err = c.try(3)
+	require.ErrorIs(t, err, cluster.ErrForeignCluster)
+	require.ErrorContains(t, err, id)
+	require.ErrorContains(t, err, strange)
+
+	// With its own folders it is taken.
+	require.NoError(t, os.RemoveAll(filepath.Join(c.folder(3), journalFolder)))
+	require.NoError(t, os.Rename(filepath.Join(c.dir, "kept"), filepath.Join(c.folder(3), journalFolder)))
+	c.start(3)
+	require.Equal(t, id, c.nodes[3].clusterID)
+}
