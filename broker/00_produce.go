@@ -175,7 +175,7 @@ func (s *Server) addHintNodes(r *request, resp *kmsg.ProduceResponse, hints map[
 	}
 	for id := range hints {
 		n := s.image().Node(id)
-		if e, ok := endpointOf(n, r.listener); ok {
+		if e, ok := s.endpointOf(n, r.listener); ok {
 			resp.Brokers = append(resp.Brokers, kmsg.ProduceResponseBroker{NodeID: int32(id), Host: e.Host, Port: e.Port, Rack: rackOf(n)})
 		}
 	}

@@ -306,7 +306,7 @@ func (s *Server) hintNodes(listener string, targets []*fetchTarget) []hintNode {
 		}
 		seen[t.leader.Leader] = true
 		n := img.Node(t.leader.Leader)
-		if e, ok := endpointOf(n, listener); ok {
+		if e, ok := s.endpointOf(n, listener); ok {
 			out = append(out, hintNode{id: n.ID, host: e.Host, port: e.Port, rack: rackOf(n)})
 		}
 	}

@@ -50,7 +50,7 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 		resp.AuthorizedOperations = s.operations(r, KindCluster, ClusterResourceName)
 	}
 	for _, n := range img.Nodes() {
-		if e, ok := endpointOf(&n, r.listener); ok {
+		if e, ok := s.endpointOf(&n, r.listener); ok {
 			resp.Brokers = append(resp.Brokers, kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: e.Host, Port: e.Port, Rack: rackOf(&n)})
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 // shownController is a node that clients may send admin requests to: any will
 // do, since nodes pass them on; the controller if it has the listener.
 func (s *Server) shownController(img *metadata.Image, listener string) messages.NodeID {
-	if _, ok := endpointOf(img.Node(img.Controller()), listener); ok {
+	if _, ok := s.endpointOf(img.Node(img.Controller()), listener); ok {
 		return img.Controller()
 	}
 	return s.cfg.NodeID
@@ -119,8 +119,8 @@ func (s *Server) metadataTopic(r *request, img *metadata.Image, t *metadata.Topi
 		p := &t.Partitions[n]
 		mp := kmsg.NewMetadataResponseTopicPartition()
 		mp.Partition, mp.LeaderEpoch = int32(n), p.LeaderEpoch
-		mp.Replicas, mp.ISR = nodeIDs(p.Replicas), nodeIDs(p.ISR)
-		mp.Leader = int32(shownLeader(img, p, r.listener))
+		mp.Replicas, mp.ISR, mp.OfflineReplicas = nodeIDs(p.Replicas), nodeIDs(p.ISR), s.offline(p.Replicas)
+		mp.Leader = int32(s.shownLeader(img, p, r.listener))
 		if mp.Leader == int32(messages.NoNode) {
 			mp.ErrorCode = kerr.LeaderNotAvailable.Code
 		}
@@ -129,12 +129,24 @@ func (s *Server) metadataTopic(r *request, img *metadata.Image, t *metadata.Topi
 	return out
 }
 
-// shownLeader is the leader of p if clients of the listener can reach it.
-func shownLeader(img *metadata.Image, p *metadata.Partition, listener string) messages.NodeID {
-	if _, ok := endpointOf(img.Node(p.Leader), listener); ok {
+// shownLeader is the leader of p if it is alive and clients of the listener can
+// reach it.
+func (s *Server) shownLeader(img *metadata.Image, p *metadata.Partition, listener string) messages.NodeID {
+	if _, ok := s.endpointOf(img.Node(p.Leader), listener); ok {
 		return p.Leader
 	}
 	return messages.NoNode
+}
+
+// offline are the nodes among ids that are dead; empty, not null, without any.
+func (s *Server) offline(ids []messages.NodeID) []int32 {
+	out := []int32{}
+	for _, id := range ids {
+		if s.cfg.Live != nil && !s.cfg.Live(id) {
+			out = append(out, int32(id))
+		}
+	}
+	return out
 }
 
 func nodeIDs(ids []messages.NodeID) []int32 {

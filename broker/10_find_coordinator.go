@@ -43,7 +43,7 @@ func (s *Server) handleFindCoordinator(ctx context.Context, r *request) reply {
 		if err != nil {
 			c.ErrorCode, c.ErrorMessage = r.code(err), errorText(err)
 		} else {
-			e, _ := endpointOf(node, r.listener)
+			e, _ := s.endpointOf(node, r.listener)
 			c.NodeID, c.Host, c.Port = int32(node.ID), e.Host, e.Port
 		}
 		resp.Coordinators = append(resp.Coordinators, c)
@@ -75,7 +75,7 @@ func (s *Server) coordinator(ctx context.Context, r *request, req *kmsg.FindCoor
 	}
 	p := t.Partitions[messages.CoordinatorShard(key, int32(len(t.Partitions)))]
 	n := img.Node(p.Leader)
-	if _, ok := endpointOf(n, r.listener); !ok {
+	if _, ok := s.endpointOf(n, r.listener); !ok {
 		return nil, fmt.Errorf("%w: no leader", messages.ErrCoordinatorNotAvailable)
 	}
 	return n, nil

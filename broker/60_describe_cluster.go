@@ -39,7 +39,7 @@ func (s *Server) handleDescribeCluster(_ context.Context, r *request) reply {
 		resp.ClusterAuthorizedOperations = s.operations(r, KindCluster, ClusterResourceName)
 	}
 	for _, n := range img.Nodes() {
-		if e, ok := endpointOf(&n, r.listener); ok {
+		if e, ok := s.endpointOf(&n, r.listener); ok {
 			resp.Brokers = append(resp.Brokers, kmsg.DescribeClusterResponseBroker{NodeID: int32(n.ID), Host: e.Host, Port: e.Port, Rack: rackOf(&n)})
 		}
 	}

@@ -101,8 +101,8 @@ func (s *Server) describeTopic(r *request, name string, from int32, limit int) (
 		dp.Partition, dp.LeaderEpoch = int32(n), p.LeaderEpoch
 		dp.Replicas, dp.ISR = nodeIDs(p.Replicas), nodeIDs(p.ISR)
 		// Empty, not null: the Java admin client fails on null.
-		dp.EligibleLeaderReplicas, dp.LastKnownELR, dp.OfflineReplicas = []int32{}, []int32{}, []int32{}
-		dp.LeaderID = int32(shownLeader(img, p, r.listener))
+		dp.EligibleLeaderReplicas, dp.LastKnownELR, dp.OfflineReplicas = []int32{}, []int32{}, s.offline(p.Replicas)
+		dp.LeaderID = int32(s.shownLeader(img, p, r.listener))
 		if dp.LeaderID == int32(messages.NoNode) {
 			dp.ErrorCode = kerr.LeaderNotAvailable.Code
 		}

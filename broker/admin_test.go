@@ -126,6 +126,28 @@ func TestMetadata(t *testing.T) {
 	require.Len(t, c.call(none).(*kmsg.MetadataResponse).Topics, 2, "v0: empty means all")
 }
 
+// TestDeadNodesAreNotShown: clients are never sent to a node that doesn't answer.
+func TestDeadNodesAreNotShown(t *testing.T) {
+	w := newWorld(t, func(_ *world, c *Config) { c.Live = func(id messages.NodeID) bool { return id != 3 } })
+	topic := w.topic("t", 2, nil)
+	w.apply(
+		metadata.NodeRecord(messages.Node{ID: 3, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: "x", Port: 9}}}),
+		metadata.PartitionRecord(topic.ID, 1, metadata.Partition{Leader: 3, LeaderEpoch: 4, Replicas: []messages.NodeID{3, 1}, ISR: []messages.NodeID{3, 1}}),
+	)
+	c := w.dial()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 12
+	resp := c.call(req).(*kmsg.MetadataResponse)
+	require.Len(t, resp.Brokers, 1)
+	dead := resp.Topics[0].Partitions[1]
+	require.Equal(t, []int32{-1, 4, int32(kerr.LeaderNotAvailable.Code)}, []int32{dead.Leader, dead.LeaderEpoch, int32(dead.ErrorCode)})
+	require.Equal(t, []int32{3}, dead.OfflineReplicas)
+	require.Empty(t, resp.Topics[0].Partitions[0].OfflineReplicas)
+	ask := kmsg.NewPtrDescribeClusterRequest()
+	ask.Version, ask.EndpointType = 1, 1
+	require.Len(t, c.call(ask).(*kmsg.DescribeClusterResponse).Brokers, 1)
+}
+
 func TestAutoCreate(t *testing.T) {
 	w := newWorld(t, func(_ *world, c *Config) { c.StaticConfigs["auto.create.topics.enable"] = "true" })
 	c := w.dial()

@@ -59,6 +59,10 @@ type Config struct {
 	// shown by DescribeConfigs, and the base under dynamic broker configs.
 	StaticConfigs map[string]string
 
+	// Live tells the nodes that clients may be sent to; nil: all. A client waits for a
+	// dead one's answer until its time-out.
+	Live func(messages.NodeID) bool
+
 	// NoSendfile copies file ranges through memory even on plain TCP.
 	NoSendfile bool
 }

@@ -93,10 +93,10 @@ func clampTimeout(d time.Duration) time.Duration {
 
 func millis(ms int32) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// leaderEndpoint is the address of a node on the listener that was asked; ok is
-// false where the node doesn't have that listener.
-func endpointOf(n *messages.Node, listener string) (e messages.Endpoint, ok bool) {
-	if n == nil {
+// endpointOf is the address of a node on the listener that was asked; ok is false
+// where the node is dead or doesn't have that listener.
+func (s *Server) endpointOf(n *messages.Node, listener string) (e messages.Endpoint, ok bool) {
+	if n == nil || s.cfg.Live != nil && !s.cfg.Live(n.ID) {
 		return messages.Endpoint{}, false
 	}
 	for _, e := range n.Endpoints {
