@@ -53,6 +53,7 @@ type shard struct {
 	backoff  time.Duration             // of the pump after a message that got lost
 	heard    map[messages.NodeID]int64 // when a message of a node came last, ns
 	beats    []beatOut                 // of ours, oldest first
+	sending  uint64                    // number of the message that the pump has but may not have published yet; 0 for none
 
 	applied  atomic.Uint64 // sequence of the last message applied
 	moved    atomic.Pointer[chan struct{}]
@@ -154,6 +155,7 @@ func (s *shard) pump(ctx context.Context) {
 			s.mu.Lock()
 			number, payload, ok := s.proposer.Next()
 			author, wait := s.proposer.Author(), s.backoff
+			s.sending = number
 			s.mu.Unlock()
 			if !ok {
 				break
@@ -162,6 +164,9 @@ func (s *shard) pump(ctx context.Context) {
 				return
 			}
 			s.stream.Publish(author.MessageID(number), payload, func(sequence uint64, err error) { s.published(number, sequence, err) })
+			s.mu.Lock()
+			s.sending = 0
+			s.mu.Unlock()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,7 +28,8 @@ func (s *shard) beat(now time.Time) {
 	if len(s.beats) == beatsOutMax {
 		s.beats = append(s.beats[:0], s.beats[1:]...)
 	}
-	s.beats = append(s.beats, beatOut{number: number, at: now.UnixNano(), before: s.proposer.Unanswered()})
+	before := slices.DeleteFunc(s.proposer.Unanswered(), func(message uint64) bool { return message == s.sending })
+	s.beats = append(s.beats, beatOut{number: number, at: now.UnixNano(), before: before})
 	s.mu.Unlock()
 	s.stream.Publish("", payload, func(uint64, error) {})
 }
