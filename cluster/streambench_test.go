@@ -23,25 +23,27 @@ func BenchmarkStreamOwn(b *testing.B) {
 			s := openTestStreams(b, c.servers[1], nil)
 			st, err := s.Open(testContext(b), "0", 3)
 			require.NoError(b, err)
+			publishSafely(b, st, "first") // what takes messages isn't known here at once
 			payload := make([]byte, tc.bytes)
 			ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-			credits := make(chan struct{}, tc.inFlight)
+			credits := make(chan struct{}, 2*tc.inFlight)
 			for range tc.inFlight {
 				credits <- struct{}{}
 			}
 			var following sync.WaitGroup
 			following.Go(func() {
-				_ = st.Follow(ctx, 1, func(uint64, []byte) error { credits <- struct{}{}; return nil })
+				_ = st.Follow(ctx, 2, func(uint64, []byte) error { credits <- struct{}{}; return nil })
 			})
 			publish := func(i int) {
 				<-credits
 				st.Publish(fmt.Sprintf("id%d", i), payload, func(_ uint64, err error) {
 					if err != nil {
 						b.Error(err)
+						credits <- struct{}{} // it may never come
 					}
 				})
 			}
-			for i := range 50 { // the first ones find interest on their way
+			for i := range 50 {
 				publish(-1 - i)
 			}
 			var took []time.Duration
