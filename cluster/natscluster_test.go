@@ -69,7 +69,7 @@ func startTestCluster(tb testing.TB, n int, change func(*ServerOptions)) *testCl
 func (c *testCluster) options(id messages.NodeID) ServerOptions {
 	o := ServerOptions{Node: id, Logger: zap.NewNop(), Cluster: &Options{
 		Listen: c.peers[id], Peers: c.peers, StoreDir: c.store(id), SyncInterval: time.Minute,
-		BeatInterval: 50 * time.Millisecond, DeadAfter: 5 * time.Second,
+		BeatInterval: 50 * time.Millisecond, DeadAfter: 5 * time.Second, ElectionTimeout: electionOfTest(c.tb),
 	}}
 	if c.change != nil {
 		c.change(&o)

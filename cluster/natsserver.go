@@ -88,6 +88,11 @@ func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
 }
 
 func startServer(ctx context.Context, o ServerOptions, options *server.Options) (*Server, error) {
+	if o.Cluster != nil {
+		if err := setElectionTimeout(o.Cluster.ElectionTimeout); err != nil {
+			return nil, fmt.Errorf("check options of cluster: %w", err)
+		}
+	}
 	srv, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("make embedded NATS server: %w", err)

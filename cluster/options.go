@@ -54,6 +54,11 @@ type Options struct {
 	JournalBytesMax int64
 	// DuplicateWindow is how long a stream remembers message ids. Default 2 min.
 	DuplicateWindow time.Duration
+	// ElectionTimeout is how long a journal stream's leader may be silent at least
+	// before another node is elected, and half of what it may be at most. 0: the
+	// NATS server's own timers, 4 to 9 s. It is the same on all nodes, and in all
+	// servers of a process.
+	ElectionTimeout time.Duration
 }
 
 // WithDefaults is a copy with every zero field that has a default set.
@@ -102,6 +107,9 @@ func (o Options) Validate(self messages.NodeID) error {
 	if o.SyncInterval < 0 || o.BeatInterval < 0 || o.JournalBytesMax < 0 || o.DuplicateWindow < 0 {
 		bad("negative value: sync interval %v, beat interval %v, journal bytes %d, duplicate window %v",
 			o.SyncInterval, o.BeatInterval, o.JournalBytesMax, o.DuplicateWindow)
+	}
+	if e := o.ElectionTimeout; e != 0 && (e < ElectionTimeoutMin || e > electionMinDefault) {
+		bad("election timeout %v is neither 0 nor from %v to %v", e, ElectionTimeoutMin, electionMinDefault)
 	}
 	if o.DeadAfter < 2*o.BeatInterval {
 		bad("a node would be dead after %v with a beat every %v: at least two beats must fit", o.DeadAfter, o.BeatInterval)

@@ -131,6 +131,7 @@ func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) e
 		TLSCert: v.String(configs.ClusterTLSCertificate), TLSKey: v.String(configs.ClusterTLSKey), TLSCA: v.String(configs.ClusterTLSCA),
 		User: v.String(configs.ClusterUser), Password: v.String(configs.ClusterPassword),
 		BeatInterval: ms(configs.ClusterBeatMs), DeadAfter: ms(configs.ClusterDeadMs), JournalBytesMax: v.Int64(configs.JournalBytes),
+		ElectionTimeout: ms(configs.JournalElectionMs),
 	}
 	for _, peer := range peers {
 		idText, address, ok := strings.Cut(peer, "@")
