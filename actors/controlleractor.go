@@ -57,10 +57,12 @@ type controllerActor struct {
 	log  *zap.Logger
 	base func() context.Context
 
-	self    *actor.PID
-	jobs    chan controllerJob // to the worker; room for the one job
-	stop    context.CancelFunc
-	workers chan struct{} // closed when the worker has ended
+	self *actor.PID
+	jobs chan controllerJob // to the worker; room for the one job
+	stop context.CancelFunc
+	// stopTick stops the timer of the next controllerTick; nil among one.
+	stopTick func() bool
+	workers  chan struct{} // closed when the worker has ended
 
 	job     uint64 // number of the newest job
 	busy    bool   // that job is under way
@@ -127,6 +129,9 @@ func (a *controllerActor) shut() {
 		return
 	}
 	a.stop()
+	if a.stopTick != nil {
+		a.stopTick()
+	}
 	close(a.jobs)
 	<-a.workers // returns at once: every wait of the worker ends with its context
 	a.stop = nil

@@ -95,7 +95,7 @@ func (a *controllerActor) refuse() {
 
 func (a *controllerActor) tickLater() {
 	if o := a.c.opts.Others; o != nil {
-		a.c.opts.Clock.AfterFunc(o.Interval, func() { a.c.root.Send(a.self, controllerTick{}) })
+		a.stopTick = a.c.opts.Clock.AfterFunc(o.Interval, func() { a.c.root.Send(a.self, controllerTick{}) })
 	}
 }
 

@@ -166,6 +166,7 @@ type controllers struct {
 
 func startControllers(t *testing.T, first messages.NodeID, ids ...messages.NodeID) *controllers {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // last: a letter to an actor that ended counts for some seconds
 	cs := &controllers{t: t, log: newSharedLog(), views: map[messages.NodeID]*sharedView{}, nodes: map[messages.NodeID]*Controller{}, turn: first}
 	for _, id := range ids {
 		v := cs.log.view(id)

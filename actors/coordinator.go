@@ -27,12 +27,16 @@ type StateReplica interface {
 	AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error)
 	// Leads: this node has claimed the partition and still holds it.
 	Leads() bool
+	// Tenure is odd while it leads, and another number after each change of that;
+	// Watch tells of those.
+	Tenure() uint64
+	Watch(f func()) (cancel func())
 }
 
 // StateServer answers the requests of one shard. *cluster.Bus is one.
 type StateServer interface {
-	MirrorRead(shard int32) string
-	MirrorWrite(shard int32) string
+	MirrorRead(shard, epoch int32) string
+	MirrorWrite(shard, epoch int32) string
 	Serve(subject string, h func(ctx context.Context, payload []byte) []byte) (stop func(), err error)
 }
 
@@ -58,10 +62,12 @@ type (
 		attempt int64
 		shard   *fsm.Shard
 		records int
+		end     int64
 		err     error
 	}
 	coordinatorStored struct {
 		attempt int64
+		info    persistence.AppendInfo
 		err     error
 	}
 	coordinatorReload struct{ attempt int64 }
@@ -75,6 +81,7 @@ type (
 // their records are stored.
 type coordinator struct {
 	number  int32
+	epoch   int32 // of the leadership
 	replica StateReplica
 	server  StateServer
 	image   func() *metadata.Image
@@ -86,6 +93,7 @@ type coordinator struct {
 	cancel  context.CancelFunc
 	attempt int64      // of loading; answers of an older one are dropped
 	shard   *fsm.Shard // nil while loading
+	end     int64      // of the log, as far as shard is a replay of it
 	queue   []pendingRequest
 	reads   []pendingRead // arrived while a group was on its way
 	storing *stateGroup
@@ -127,7 +135,7 @@ func (s *coordinator) Receive(c actor.Context) {
 		}
 	case coordinatorStored:
 		if m.attempt == s.attempt && s.storing != nil {
-			s.stored(c, m.err)
+			s.stored(c, m.info, m.err)
 		}
 	case coordinatorImage:
 		s.tidy = true
@@ -156,7 +164,7 @@ func (s *coordinator) serve(c actor.Context) {
 		for _, sub := range []struct {
 			subject string
 			write   bool
-		}{{s.server.MirrorRead(s.number), false}, {s.server.MirrorWrite(s.number), true}} {
+		}{{s.server.MirrorRead(s.number, s.epoch), false}, {s.server.MirrorWrite(s.number, s.epoch), true}} {
 			stop, err := s.server.Serve(sub.subject, handler(sub.write))
 			if err != nil {
 				s.log.Error("serve mirror states", zap.String("subject", sub.subject), zap.Error(err))
@@ -175,16 +183,17 @@ func (s *coordinator) load(c actor.Context) {
 	root, self, ctx, attempt, log := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.replica.Log()
 	ticket := s.clock.Now().UnixNano() // another one for each load: two never take less than a nanosecond
 	s.helpers.Go(func() {
-		shard, n, err := replayStates(ctx, log, ticket, s.log)
-		root.Send(self, coordinatorLoaded{attempt: attempt, shard: shard, records: n, err: err})
+		end := log.End()
+		shard, n, err := replayStates(ctx, log, end, ticket, s.log)
+		root.Send(self, coordinatorLoaded{attempt: attempt, shard: shard, records: n, end: end, err: err})
 	})
 }
 
-// replayStates folds a log of __mirror_state. A corrupt record is logged and
+// replayStates folds a log of __mirror_state up to end. A corrupt record is logged and
 // left out; damage of the log itself is an error.
-func replayStates(ctx context.Context, log persistence.Log, ticket int64, zl *zap.Logger) (*fsm.Shard, int, error) {
+func replayStates(ctx context.Context, log persistence.Log, end, ticket int64, zl *zap.Logger) (*fsm.Shard, int, error) {
 	shard, records := fsm.NewShard(ticket), 0
-	for offset, end := log.LogStart(), log.End(); offset < end; {
+	for offset := log.LogStart(); offset < end; {
 		if err := ctx.Err(); err != nil {
 			return nil, records, context.Cause(ctx)
 		}
@@ -246,7 +255,7 @@ func (s *coordinator) loaded(c actor.Context, m coordinatorLoaded) {
 		}
 		return
 	}
-	s.shard, s.tidy = m.shard, true
+	s.shard, s.end, s.tidy = m.shard, m.end, true
 	s.log.Debug("coordinator is ready", zap.Int("records", m.records), zap.Int("mirrors", len(m.shard.Mirrors())))
 	s.next(c)
 }
@@ -256,8 +265,22 @@ func (s *coordinator) retryLoad(c actor.Context) {
 	s.clock.AfterFunc(stateReloadDelay, func() { root.Send(self, coordinatorReload{attempt: attempt}) })
 }
 
+// compare loads again when an append that was given up has landed after all: nothing
+// may be decided on less than the log has.
+func (s *coordinator) compare(c actor.Context) {
+	if s.shard != nil && s.storing == nil && s.replica.Log().End() != s.end {
+		s.log.Warn("more came into the log than is known, reading it again")
+		for _, r := range s.queue {
+			r.reply <- writeRefusal(r.req, fmt.Errorf("shard %d: %w", s.number, messages.ErrCoordinatorLoading))
+		}
+		s.queue = nil
+		s.load(c)
+	}
+}
+
 // request answers a read from what is stored, and queues a write.
 func (s *coordinator) request(c actor.Context, m coordinatorRequest) {
+	s.compare(c)
 	if m.write {
 		req := wire.NewPtrWriteMirrorStatesRequest()
 		if err := req.ReadFrom(m.body); err != nil {
@@ -344,6 +367,9 @@ func (s *coordinator) lives() fsm.Lives {
 // what waits.
 func (s *coordinator) next(c actor.Context) {
 	for s.shard != nil && s.storing == nil {
+		if s.compare(c); s.shard == nil {
+			return
+		}
 		switch {
 		case s.tidy:
 			s.tidy = false
@@ -406,22 +432,34 @@ func (s *coordinator) store(c actor.Context, g stateGroup) {
 		}
 		batches = append(batches, b...)
 	}
-	root, self, ctx, attempt := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt
+	root, self, ctx, attempt, end := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.end
 	s.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, stateAppendTimeout, messages.ErrTimedOut)
 		defer cancel()
 		reached("coordinator", "append", "before")
-		_, err := s.replica.AppendInternal(ctx, batches)
+		var info persistence.AppendInfo
+		err := errStatesMoved
+		if s.replica.Log().End() == end {
+			info, err = s.replica.AppendInternal(ctx, batches)
+		}
 		reached("coordinator", "append", "after")
-		root.Send(self, coordinatorStored{attempt: attempt, err: err})
+		if err == nil && info.FirstOffset != end {
+			err = errStatesMoved
+		}
+		root.Send(self, coordinatorStored{attempt: attempt, info: info, err: err})
 	})
 }
 
+// errStatesMoved: an append that was given up has landed after all, so the log has
+// more than was replayed.
+var errStatesMoved = fmt.Errorf("more came into the log than is known: %w", messages.ErrCoordinatorLoading)
+
 // stored takes the outcome of an append. After a failure nobody knows how much
 // of the group is in the log, so the log is read again.
-func (s *coordinator) stored(c actor.Context, err error) {
+func (s *coordinator) stored(c actor.Context, info persistence.AppendInfo, err error) {
 	s.finish(err)
 	if err == nil {
+		s.end = info.LastOffset + 1
 		s.answerReads()
 		s.next(c)
 		return

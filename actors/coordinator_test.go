@@ -45,11 +45,32 @@ type stateLog struct {
 	gate     chan struct{} // if set, appends wait for it
 	delay    time.Duration // of the disk
 	follower atomic.Bool
+	changes  atomic.Uint64 // of the tenure
+	watch    func()
 }
 
 func (l *stateLog) Log() persistence.Log { return logOf{of: l} }
 func (l *stateLog) Leads() bool          { return !l.follower.Load() }
-func (l *stateLog) End() int64           { l.mu.Lock(); defer l.mu.Unlock(); return l.end }
+func (l *stateLog) Tenure() uint64       { return 1 + l.changes.Load() }
+
+func (l *stateLog) Watch(f func()) func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watch = f
+	return func() {}
+}
+
+// change is that of the leadership, n times.
+func (l *stateLog) change(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.follower.Store(l.changes.Add(n)&1 == 1)
+	if l.watch != nil {
+		l.watch()
+	}
+}
+
+func (l *stateLog) End() int64 { l.mu.Lock(); defer l.mu.Unlock(); return l.end }
 
 func (l *stateLog) Read(offset int64, _ int, upTo int64, _ bool) (persistence.Chunk, error) {
 	l.mu.Lock()
@@ -87,6 +108,7 @@ func (l *stateLog) AppendInternal(ctx context.Context, batches []byte) (persiste
 		return persistence.AppendInfo{}, err
 	}
 	l.appends++
+	info := persistence.AppendInfo{FirstOffset: l.end}
 	for rest := batches; len(rest) > 0; {
 		h, whole, next, err := batch.Next(rest)
 		if err != nil {
@@ -100,7 +122,8 @@ func (l *stateLog) AppendInternal(ctx context.Context, batches []byte) (persiste
 		rest = next
 	}
 	l.bytes = append(l.bytes, batches...)
-	return persistence.AppendInfo{}, nil
+	info.LastOffset = l.end - 1
+	return info, nil
 }
 
 // localBus serves subjects in the process.
@@ -109,8 +132,8 @@ type localBus struct {
 	handlers map[string]func(context.Context, []byte) []byte
 }
 
-func (b *localBus) MirrorRead(n int32) string  { return fmt.Sprintf("read.%d", n) }
-func (b *localBus) MirrorWrite(n int32) string { return fmt.Sprintf("write.%d", n) }
+func (b *localBus) MirrorRead(n, epoch int32) string  { return fmt.Sprintf("read.%d.%d", n, epoch) }
+func (b *localBus) MirrorWrite(n, epoch int32) string { return fmt.Sprintf("write.%d.%d", n, epoch) }
 
 func (b *localBus) Serve(subject string, h func(context.Context, []byte) []byte) (func(), error) {
 	b.mu.Lock()
@@ -172,6 +195,8 @@ type oneShard struct {
 	system *actor.ActorSystem
 	bus    *localBus
 	log    *stateLog
+	number int32
+	epoch  int32
 	image  atomic.Pointer[metadata.Image]
 	pid    *actor.PID
 	wg     sync.WaitGroup
@@ -179,11 +204,11 @@ type oneShard struct {
 
 func newOneShard(t *testing.T, log *stateLog) *oneShard {
 	t.Helper()
-	s := &oneShard{t: t, system: NewSystem(zap.NewNop()), bus: &localBus{}, log: log}
+	s := &oneShard{t: t, system: NewSystem(zap.NewNop()), bus: &localBus{}, log: log, number: 3, epoch: 5}
 	s.image.Store(stateImage(t, "m", messages.DesiredActive, 5, 2))
 	s.pid = s.system.Root.Spawn(props(clock.Wall{}, zap.NewNop(), func() actor.Actor {
 		c := &coordinator{
-			number: 3, replica: log, server: s.bus, clock: clock.Wall{}, log: zap.NewNop(), helpers: &s.wg,
+			number: s.number, epoch: s.epoch, replica: log, server: s.bus, clock: clock.Wall{}, log: zap.NewNop(), helpers: &s.wg,
 			image: func() *metadata.Image { return s.image.Load() },
 		}
 		c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -226,7 +251,7 @@ func (s *oneShard) write(states ...int8) *wire.WriteMirrorStatesResponse {
 	req.Topics = append(req.Topics, topic)
 	for {
 		resp := wire.NewPtrWriteMirrorStatesResponse()
-		require.NoError(s.t, resp.ReadFrom(s.ask(s.bus.MirrorWrite(3), req.AppendTo(nil))))
+		require.NoError(s.t, resp.ReadFrom(s.ask(s.bus.MirrorWrite(s.number, s.epoch), req.AppendTo(nil))))
 		if resp.Topics[0].Partitions[0].ErrorCode != kafkaCoordinatorLoading {
 			return resp
 		}
@@ -245,7 +270,7 @@ func (s *oneShard) read(n int32) messages.PartitionState {
 	req.Topics = append(req.Topics, topic)
 	for {
 		resp := wire.NewPtrReadMirrorStatesResponse()
-		require.NoError(s.t, resp.ReadFrom(s.ask(s.bus.MirrorRead(3), req.AppendTo(nil))))
+		require.NoError(s.t, resp.ReadFrom(s.ask(s.bus.MirrorRead(s.number, s.epoch), req.AppendTo(nil))))
 		if got := resp.Topics[0].Partitions[0]; got.ErrorCode != kafkaCoordinatorLoading {
 			require.Zero(s.t, got.ErrorCode)
 			return stateOf(got)

@@ -51,7 +51,7 @@ func NewCoordinators(ctx context.Context, config CoordinatorsConfig) *Coordinato
 	cs.image.Store(metadata.EmptyImage())
 	ctx, cs.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	cs.pid = config.System.Root.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		return &coordinatorParent{owner: cs, ctx: ctx, shards: map[int32]coordinatorChild{}}
+		return &coordinatorParent{owner: cs, ctx: ctx, led: map[int32]coordinatorLed{}, shards: map[int32]coordinatorChild{}}
 	}), "coordinators")
 	return cs
 }
@@ -80,10 +80,7 @@ func somethingGone(old, image *metadata.Image, topics map[string]struct{}) bool 
 	return false
 }
 
-// Shards is the partition count of __mirror_state by the newest image, 0 while
-// the topic doesn't exist.
-func (cs *Coordinators) Shards() int32 { return shardsOf(cs.image.Load()) }
-
+// shardsOf is the partition count of __mirror_state, 0 while the topic doesn't exist.
 func shardsOf(image *metadata.Image) int32 {
 	if t := image.Topic(messages.MirrorStateTopic); t != nil {
 		return int32(len(t.Partitions))
@@ -121,13 +118,26 @@ func (cs *Coordinators) Close() error {
 type coordinatorParent struct {
 	owner  *Coordinators
 	ctx    context.Context //nolint:containedctx // parent of the shards' contexts, ended by Close
+	led    map[int32]coordinatorLed
 	shards map[int32]coordinatorChild
 }
 
-type coordinatorChild struct {
-	pid *actor.PID
-	key messages.PartitionKey // life of the partition it serves
+// coordinatorLed is a shard that the image says this node leads.
+type coordinatorLed struct {
+	key   messages.PartitionKey
+	epoch int32
+	watch *tenureWatch
 }
+
+type coordinatorChild struct {
+	pid    *actor.PID
+	key    messages.PartitionKey // life of the partition it serves
+	epoch  int32
+	tenure uint64
+}
+
+// coordinatorTenure says that the node began or ended to lead a shard.
+type coordinatorTenure struct{ number int32 }
 
 // Receive handles one message.
 func (p *coordinatorParent) Receive(c actor.Context) {
@@ -139,47 +149,98 @@ func (p *coordinatorParent) Receive(c actor.Context) {
 				c.Send(child.pid, coordinatorImage{})
 			}
 		}
+	case coordinatorTenure:
+		p.shard(c, m.number)
+	case *actor.Stopping:
+		p.forget()
 	case *actor.Restarting:
+		p.forget()
 		clear(p.shards) // children stop with their parent
 	}
 }
 
+func (p *coordinatorParent) forget() {
+	for _, l := range p.led {
+		l.watch.cancel()
+	}
+	clear(p.led)
+}
+
 func (p *coordinatorParent) follow(c actor.Context, image *metadata.Image) {
-	led := map[int32]messages.PartitionKey{}
+	seen := map[int32]bool{}
 	if t := image.Topic(messages.MirrorStateTopic); t != nil {
 		for n, part := range t.Partitions {
-			if part.Leader == p.owner.config.Node {
-				led[int32(n)] = t.Key(int32(n))
+			if part.Leader == p.owner.config.Node && p.lead(c, int32(n), t.Key(int32(n)), part.LeaderEpoch) {
+				seen[int32(n)] = true
 			}
 		}
 	}
-	for n, child := range p.shards {
-		if key, ok := led[n]; !ok || key != child.key {
-			c.Stop(child.pid)
-			delete(p.shards, n)
+	for n, l := range p.led {
+		if !seen[n] {
+			l.watch.cancel()
+			delete(p.led, n)
 		}
 	}
-	for n, key := range led {
-		if _, ok := p.shards[n]; !ok {
-			p.spawn(c, n, key)
-		}
+	for n := range p.shards {
+		p.shard(c, n)
+	}
+	for n := range seen {
+		p.shard(c, n)
 	}
 }
 
-func (p *coordinatorParent) spawn(c actor.Context, n int32, key messages.PartitionKey) {
+// lead takes note of a shard that this node shall lead; false without its replica.
+func (p *coordinatorParent) lead(c actor.Context, n int32, key messages.PartitionKey, epoch int32) bool {
 	config := p.owner.config
 	replica, err := config.Replica(messages.TopicPartition{Topic: messages.MirrorStateTopic, Partition: n})
 	if err != nil {
 		config.Log.Error("no replica for coordinator shard", zap.Int32("shard", n), zap.Error(err))
-		return // the next image tries again
+		return false // the next image tries again
+	}
+	l, known := p.led[n]
+	if !known || l.watch.of != tenured(replica) {
+		if known {
+			l.watch.cancel()
+		}
+		l.watch = watchTenure(c, replica, coordinatorTenure{number: n})
+	}
+	l.key, l.epoch = key, epoch
+	p.led[n] = l
+	return true
+}
+
+// shard runs while the node leads, anew in each tenure: what was loaded before isn't
+// what another coordinator may have stored since.
+func (p *coordinatorParent) shard(c actor.Context, n int32) {
+	l, led := p.led[n]
+	var tenure uint64
+	if led {
+		tenure, led = l.watch.leads()
+	}
+	child, runs := p.shards[n]
+	if runs && (!led || child.key != l.key || child.epoch != l.epoch || child.tenure != tenure) {
+		c.Stop(child.pid)
+		delete(p.shards, n)
+		runs = false
+	}
+	if led && !runs {
+		p.spawn(c, n, l, tenure)
+	}
+}
+
+func (p *coordinatorParent) spawn(c actor.Context, n int32, l coordinatorLed, tenure uint64) {
+	config := p.owner.config
+	replica, ok := l.watch.of.(StateReplica)
+	if !ok {
+		return // it was one when it came
 	}
 	pid := c.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
 		s := &coordinator{
-			number: n, replica: replica, server: config.Server, image: p.owner.image.Load,
-			clock: config.Clock, log: config.Log.Named("coordinator").With(zap.Int32("shard", n)), helpers: &p.owner.helpers,
+			number: n, epoch: l.epoch, replica: replica, server: config.Server, image: p.owner.image.Load,
+			clock: config.Clock, log: config.Log.Named("coordinator").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, l.epoch)), helpers: &p.owner.helpers,
 		}
 		s.ctx, s.cancel = context.WithCancel(p.ctx)
 		return s
 	}), fmt.Sprintf("coordinator-%d", n))
-	p.shards[n] = coordinatorChild{pid: pid, key: key}
+	p.shards[n] = coordinatorChild{pid: pid, key: l.key, epoch: l.epoch, tenure: tenure}
 }

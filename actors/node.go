@@ -50,7 +50,7 @@ type Node struct {
 func NewNode(ctx context.Context, config NodeConfig) *Node {
 	n := &Node{config: config}
 	n.throttle = fetch.NewMeter(config.Clock, n.settings().Int64(configs.MirrorThrottledRate))
-	n.states = NewStateClient(config.Bus, func() int32 { return shardsOf(config.Store.Image()) })
+	n.states = NewStateClient(config.Bus, config.Store.Image)
 	n.Coordinators = NewCoordinators(ctx, CoordinatorsConfig{
 		System: config.System, Node: config.Node, Server: config.Bus, Clock: config.Clock, Log: config.Log,
 		Replica: func(tp messages.TopicPartition) (StateReplica, error) {

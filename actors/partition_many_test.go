@@ -53,6 +53,8 @@ func (r *idleReplica) Watch(f func()) func() {
 	}
 }
 
+func (r *idleReplica) Tenure() uint64 { return 1 }
+
 func (r *idleReplica) raise(epoch int32) {
 	r.epoch.Store(epoch)
 	r.mu.Lock()
@@ -105,12 +107,12 @@ type crowd struct {
 
 func (c *crowd) ReadMirrorStates(ctx context.Context, _ string, body []byte) ([]byte, error) {
 	c.requests.Add(1)
-	return c.bus.request(ctx, c.bus.MirrorRead(3), body)
+	return c.bus.request(ctx, c.bus.MirrorRead(3, 5), body)
 }
 
 func (c *crowd) WriteMirrorStates(ctx context.Context, _ string, body []byte) ([]byte, error) {
 	c.requests.Add(1)
-	return c.bus.request(ctx, c.bus.MirrorWrite(3), body)
+	return c.bus.request(ctx, c.bus.MirrorWrite(3, 5), body)
 }
 
 func (c *crowd) Bump(_ context.Context, bumps []messages.EpochBump) ([]error, error) {

@@ -102,6 +102,7 @@ type node struct {
 	attempts     atomic.Int32 // retries of FAILED, 0 = unlimited
 	mu           sync.Mutex
 	image        *metadata.Image
+	tenures      sync.Map // *cluster.Replica -> *heldReplica
 }
 
 var tp0 = messages.TopicPartition{Topic: "t", Partition: 0}
@@ -133,8 +134,15 @@ func newNodeOn(t *testing.T, fsys persistence.FS, dir string, image *metadata.Im
 	})
 	n.partitions = NewPartitions(ctx, PartitionsConfig{
 		System: n.system, Node: 1, Source: n.source, Fetchers: n.fetchers, Bumper: n, Clock: clock.Wall{}, Log: zap.NewNop(),
-		Replica: func(tp messages.TopicPartition) (PartitionReplica, error) { return n.replicas.Get(tp) },
-		States:  countStates{NewStateClient(n.bus, n.coordinators.Shards), &n.writes},
+		Replica: func(tp messages.TopicPartition) (PartitionReplica, error) {
+			r, err := n.replicas.Get(tp)
+			if err != nil {
+				return nil, err
+			}
+			held, _ := n.tenures.LoadOrStore(r, &heldReplica{Replica: r, watchers: map[int]func(){}})
+			return held.(*heldReplica), nil
+		},
+		States: countStates{NewStateClient(n.bus, n.coordinators.image.Load), &n.writes},
 		Policy: func() fsm.RetryPolicy {
 			return fsm.RetryPolicy{Initial: time.Millisecond, Max: 20 * time.Millisecond, MaxAttempts: n.attempts.Load()}
 		},

@@ -26,7 +26,7 @@ type PartitionReplica interface {
 type replicaReader interface {
 	Log() persistence.Log
 	State() persistence.ReplicaState
-	Watch(f func()) (cancel func())
+	tenured
 	// CountCuts, GapAtOpen and HasCuts take no lock.
 	CountCuts(mirror string, stored persistence.Cut) (missing persistence.Cut)
 	GapAtOpen(mirror string) (from, to int64, ok bool)

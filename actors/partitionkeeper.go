@@ -11,10 +11,12 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"kagami/cluster"
 	"kagami/fsm"
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/wire"
+	"kagami/persistence/metadata"
 )
 
 // StateClient asks the coordinator of a mirror, wherever it is, with bodies of
@@ -35,7 +37,8 @@ const (
 	keeperBatchMax    = 2000 // partitions in one request
 	keeperDelayFirst  = 100 * time.Millisecond
 	keeperDelayMax    = 5 * time.Second
-	keeperTimeout     = 10 * time.Second // of one request: above the coordinator's own
+	keeperDelayMoving = 500 * time.Millisecond // while the coordinator moves or loads
+	keeperTimeout     = 10 * time.Second       // of one request: above the coordinator's own
 	keeperBumpTimeout = 15 * time.Second
 	keeperBumpGather  = 5 * time.Millisecond
 )
@@ -247,7 +250,7 @@ func (k *keeper) written(c actor.Context, m keeperWritten) {
 		if in == nil {
 			again = append(again, s)
 			if why == nil {
-				why = wire.ErrorForCode(max(a.ErrorCode, m.resp.ErrorCode), a.ErrorMessage)
+				why = answerError(max(a.ErrorCode, m.resp.ErrorCode), a.ErrorMessage)
 			}
 			continue
 		}
@@ -260,8 +263,18 @@ func (k *keeper) written(c actor.Context, m keeperWritten) {
 		return
 	}
 	q.writes = append(again, q.writes...)
-	q.writeDelay = min(max(2*q.writeDelay, keeperDelayFirst), keeperDelayMax)
+	q.writeDelay = keeperDelay(q.writeDelay, why)
 	k.repeat(c, keeperAgain{mirror: m.mirror, write: true}, q.writeDelay, len(again), why)
+}
+
+// keeperDelay follows delay. A coordinator that moves is there again soon, and every
+// partition that just got a leader waits for it.
+func keeperDelay(delay time.Duration, why error) time.Duration {
+	most := keeperDelayMax
+	if errors.Is(why, messages.ErrNotCoordinator) || errors.Is(why, messages.ErrCoordinatorLoading) {
+		most = keeperDelayMoving
+	}
+	return min(max(2*delay, keeperDelayFirst), most)
 }
 
 func (k *keeper) repeat(c actor.Context, m keeperAgain, delay time.Duration, n int, why error) {
@@ -345,12 +358,12 @@ func (k *keeper) hasRead(c actor.Context, m keeperHasRead) {
 	found := map[messages.TopicPartition]wire.ReadMirrorStatesResponsePartitionStateData{}
 	why := m.err
 	if why == nil && m.resp.ErrorCode != 0 {
-		why = wire.ErrorForCode(m.resp.ErrorCode, "")
+		why = stateError(m.resp.ErrorCode)
 	}
 	for _, t := range m.resp.Topics {
 		for _, p := range t.Partitions {
 			if p.ErrorCode != 0 {
-				why = wire.ErrorForCode(p.ErrorCode, "")
+				why = stateError(p.ErrorCode)
 				continue
 			}
 			found[messages.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}] = p
@@ -371,7 +384,7 @@ func (k *keeper) hasRead(c actor.Context, m keeperHasRead) {
 		return
 	}
 	q.reads = append(again, q.reads...)
-	q.readWait = min(max(2*q.readWait, keeperDelayFirst), keeperDelayMax)
+	q.readWait = keeperDelay(q.readWait, why)
 	k.repeat(c, keeperAgain{mirror: m.mirror}, q.readWait, len(again), why)
 }
 
@@ -416,22 +429,23 @@ func (k *keeper) nextBump(c actor.Context) {
 
 // busRequester is what a StateClient needs of the bus. *cluster.Bus is one.
 type busRequester interface {
-	MirrorRead(shard int32) string
-	MirrorWrite(shard int32) string
+	MirrorRead(shard, epoch int32) string
+	MirrorWrite(shard, epoch int32) string
 	Request(ctx context.Context, subject string, payload []byte) ([]byte, error)
 }
 
-// busStates finds a mirror's shard by the partition count of __mirror_state.
+// busStates finds a mirror's shard by the image's __mirror_state.
 type busStates struct {
-	bus    busRequester
-	shards func() int32
+	bus   busRequester
+	image func() *metadata.Image
 }
 
-// NewStateClient asks coordinators over the bus. shards is the partition count
-// of __mirror_state, 0 while there is none (Coordinators.Shards); then errors wrap
-// messages.ErrCoordinatorNotAvailable.
-func NewStateClient(bus busRequester, shards func() int32) StateClient {
-	return busStates{bus: bus, shards: shards}
+// NewStateClient asks coordinators over the bus, those that image names: one that
+// was succeeded is never asked. While there is no __mirror_state errors wrap
+// messages.ErrCoordinatorNotAvailable, while nobody serves a shard under the image's
+// epoch messages.ErrNotCoordinator.
+func NewStateClient(bus busRequester, image func() *metadata.Image) StateClient {
+	return busStates{bus: bus, image: image}
 }
 
 // ReadMirrorStates is described at [StateClient].
@@ -444,12 +458,16 @@ func (b busStates) WriteMirrorStates(ctx context.Context, mirror string, body []
 	return b.ask(ctx, mirror, b.bus.MirrorWrite, body)
 }
 
-func (b busStates) ask(ctx context.Context, mirror string, subject func(int32) string, body []byte) ([]byte, error) {
-	n := b.shards()
-	if n <= 0 {
+func (b busStates) ask(ctx context.Context, mirror string, subject func(shard, epoch int32) string, body []byte) ([]byte, error) {
+	t := b.image().Topic(messages.MirrorStateTopic)
+	if t == nil || len(t.Partitions) == 0 {
 		return nil, fmt.Errorf("%s doesn't exist yet: %w", messages.MirrorStateTopic, messages.ErrCoordinatorNotAvailable)
 	}
-	out, err := b.bus.Request(ctx, subject(messages.CoordinatorShard(mirror, n)), body)
+	shard := messages.CoordinatorShard(mirror, int32(len(t.Partitions)))
+	out, err := b.bus.Request(ctx, subject(shard, t.Partitions[shard].LeaderEpoch), body)
+	if errors.Is(err, cluster.ErrNoResponders) {
+		err = fmt.Errorf("%w: %w", messages.ErrNotCoordinator, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask coordinator of mirror %s: %w", mirror, err)
 	}
@@ -484,7 +502,9 @@ func ReadMirrorStates(ctx context.Context, states StateClient, mirror string, tp
 }
 
 // stateError is coordinatorCode the other way round.
-func stateError(code int16) error {
+func stateError(code int16) error { return answerError(code, "") }
+
+func answerError(code int16, text string) error {
 	switch code {
 	case kafkaNotCoordinator:
 		return messages.ErrNotCoordinator
@@ -495,6 +515,6 @@ func stateError(code int16) error {
 	case kafkaRequestTimedOut:
 		return messages.ErrTimedOut
 	default:
-		return wire.ErrorForCode(code, "")
+		return wire.ErrorForCode(code, text)
 	}
 }

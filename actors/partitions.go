@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -69,6 +70,8 @@ type PartitionHandle struct {
 	Key            messages.PartitionKey
 
 	pid      *actor.PID
+	replica  PartitionReplica
+	tenure   uint64 // of the replica, that it began in
 	assigned atomic.Pointer[assignment]
 	status   atomic.Pointer[PartitionStatus]
 	lag      atomic.Pointer[fetch.Lag]
@@ -118,7 +121,7 @@ func NewPartitions(ctx context.Context, config PartitionsConfig) *Partitions {
 		return k
 	}), "keeper")
 	ps.pid = root.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		return &partitionParent{shared: ps, ctx: ctx, children: map[messages.TopicPartition]*PartitionHandle{}, ending: map[messages.TopicPartition]struct{}{}, ids: map[string]messages.TopicPartition{}}
+		return &partitionParent{shared: ps, ctx: ctx, watches: map[messages.TopicPartition]*partitionWatch{}, children: map[messages.TopicPartition]*PartitionHandle{}, ending: map[messages.TopicPartition]struct{}{}, ids: map[string]messages.TopicPartition{}}
 	}), "partitions")
 	return ps
 }
@@ -168,10 +171,21 @@ func (ps *Partitions) Recover(ctx context.Context, by messages.Requester, mirror
 	return recovered, nil
 }
 
-// ReadStates asks the mirror's coordinator for stored states. Partitions that it
-// can't answer for now are an error.
+// readStatesLimit is how long ReadStates waits for a coordinator that is moving.
+const readStatesLimit = 10 * time.Second
+
+// ReadStates asks the mirror's coordinator for stored states, again and again while
+// the coordinator is moving or loads. Partitions that it can't answer for after that
+// are an error.
 func (ps *Partitions) ReadStates(ctx context.Context, mirror string, tps []messages.TopicPartition) (map[messages.TopicPartition]messages.PartitionState, error) {
-	return ReadMirrorStates(ctx, ps.config.States, mirror, tps)
+	until := ps.config.Clock.Now().Add(readStatesLimit)
+	for {
+		states, err := ReadMirrorStates(ctx, ps.config.States, mirror, tps)
+		moving := errors.Is(err, messages.ErrNotCoordinator) || errors.Is(err, messages.ErrCoordinatorLoading)
+		if !moving || !ps.config.Clock.Now().Before(until) || ps.config.Clock.Sleep(ctx, keeperDelayFirst) != nil {
+			return states, err
+		}
+	}
 }
 
 // PolicyChanged tells every partition that the retry limits are other ones.
@@ -253,17 +267,26 @@ func (ps *Partitions) Close() error {
 }
 
 // partitionParent starts and stops partition actors as leadership comes and
-// goes. A partition that comes back waits until its old actor has ended.
+// goes, by the image and by what the replica knows of it (tenureWatch). A partition
+// that comes back waits until its old actor has ended.
 type partitionParent struct {
 	shared   *Partitions
 	ctx      context.Context //nolint:containedctx // parent of the partitions' contexts, ended by Close
 	image    *metadata.Image
+	watches  map[messages.TopicPartition]*partitionWatch // of those that the image says are led here
 	children map[messages.TopicPartition]*PartitionHandle
 	ending   map[messages.TopicPartition]struct{}
 	ids      map[string]messages.TopicPartition // of actors that are ending
 }
 
-// partitionsAgain tries a partition whose replica wasn't there.
+// partitionWatch is the replica of a partition.
+type partitionWatch struct {
+	replica PartitionReplica
+	*tenureWatch
+}
+
+// partitionsAgain has a partition looked at whose replica wasn't there, or whose
+// tenure changed.
 type partitionsAgain struct{ tp messages.TopicPartition }
 
 // Receive handles one message.
@@ -279,6 +302,11 @@ func (p *partitionParent) Receive(c actor.Context) {
 		}
 	case partitionsAgain:
 		p.again(c, m.tp)
+	case *actor.Stopping, *actor.Restarting:
+		for _, w := range p.watches {
+			w.cancel()
+		}
+		clear(p.watches)
 	}
 }
 
@@ -305,6 +333,11 @@ func (p *partitionParent) apply(c actor.Context, m partitionsImage) {
 			p.end(c, h)
 		}
 	}
+	for tp := range p.watches {
+		if m.image.Topic(tp.Topic) == nil {
+			p.unwatch(tp)
+		}
+	}
 }
 
 // topic brings the partitions of one topic in step with the image.
@@ -318,11 +351,60 @@ func (p *partitionParent) topic(c actor.Context, name string) {
 		}
 	}
 	for n := int32(count); ; n++ { // partitions of a topic that is gone
-		h := p.children[messages.TopicPartition{Topic: name, Partition: n}]
-		if h == nil {
+		tp := messages.TopicPartition{Topic: name, Partition: n}
+		h, w := p.children[tp], p.watches[tp]
+		if h == nil && w == nil {
 			return
 		}
-		p.end(c, h)
+		if p.unwatch(tp); h != nil {
+			p.end(c, h)
+		}
+	}
+}
+
+// watch is the replica of a partition that this node shall lead, nil if it isn't
+// there (yet).
+func (p *partitionParent) watch(c actor.Context, tp messages.TopicPartition) *partitionWatch {
+	config := p.shared.config
+	replica, err := config.Replica(tp)
+	if err != nil {
+		p.unwatch(tp)
+		config.Log.Error("no replica for a mirror partition", zap.String(messages.FieldTopic, tp.Topic), zap.Int32(messages.FieldPartition, tp.Partition), zap.Error(err))
+		root, self := c.ActorSystem().Root, c.Self()
+		config.Clock.AfterFunc(replicaRetryDelay, func() { root.Send(self, partitionsAgain{tp: tp}) })
+		return nil
+	}
+	w := p.watches[tp]
+	if w == nil || w.replica != replica {
+		p.unwatch(tp)
+		w = &partitionWatch{replica: replica, tenureWatch: watchTenure(c, replica, partitionsAgain{tp: tp})}
+		p.watches[tp] = w
+	}
+	return w
+}
+
+// leads is the replica of a partition and its tenure, nil unless the image says that
+// this node leads it (led) and it does.
+func (p *partitionParent) leads(c actor.Context, tp messages.TopicPartition, led bool) (PartitionReplica, uint64) {
+	if !led {
+		p.unwatch(tp)
+		return nil, 0
+	}
+	w := p.watch(c, tp)
+	if w == nil {
+		return nil, 0
+	}
+	tenure, ok := w.tenureWatch.leads()
+	if !ok {
+		return nil, 0
+	}
+	return w.replica, tenure
+}
+
+func (p *partitionParent) unwatch(tp messages.TopicPartition) {
+	if w := p.watches[tp]; w != nil {
+		w.cancel()
+		delete(p.watches, tp)
 	}
 }
 
@@ -333,10 +415,11 @@ func (p *partitionParent) partition(c actor.Context, t *metadata.Topic, n int32)
 		key: t.Key(n), tp: tp, mirror: t.Mirror, desired: t.Desired, epoch: part.LeaderEpoch, replicas: len(part.Replicas),
 		throttled: throttled(t.Configs[configs.MirrorThrottledReplicas], n, p.shared.config.Node),
 	}
-	led := part.Leader == p.shared.config.Node && t.Mirror != ""
+	replica, tenure := p.leads(c, tp, part.Leader == p.shared.config.Node && t.Mirror != "")
+	led := replica != nil
 	h := p.children[tp]
 	switch {
-	case h != nil && (!led || h.Key != want.key || h.Mirror != want.mirror):
+	case h != nil && (!led || h.Key != want.key || h.Mirror != want.mirror || h.tenure != tenure || h.replica != replica):
 		if h.Key == want.key {
 			h.assigned.Store(&want) // DesiredNone: the gate isn't ours to close
 		}
@@ -347,7 +430,7 @@ func (p *partitionParent) partition(c actor.Context, t *metadata.Topic, n int32)
 		}
 	case led:
 		if _, ending := p.ending[tp]; !ending {
-			p.spawn(c, want)
+			p.spawn(c, want, replica, tenure)
 		}
 	}
 }
@@ -361,17 +444,9 @@ func (p *partitionParent) end(c actor.Context, h *PartitionHandle) {
 	c.Send(h.pid, partitionResign{})
 }
 
-func (p *partitionParent) spawn(c actor.Context, a assignment) {
+func (p *partitionParent) spawn(c actor.Context, a assignment, replica PartitionReplica, tenure uint64) {
 	ps := p.shared
-	replica, err := ps.config.Replica(a.tp)
-	if err != nil {
-		ps.config.Log.Error("no replica for a mirror partition", zap.String(messages.FieldTopic, a.tp.Topic),
-			zap.Int32(messages.FieldPartition, a.tp.Partition), zap.Error(err))
-		root, self := c.ActorSystem().Root, c.Self()
-		ps.config.Clock.AfterFunc(replicaRetryDelay, func() { root.Send(self, partitionsAgain{tp: a.tp}) })
-		return
-	}
-	h := &PartitionHandle{TopicPartition: a.tp, Mirror: a.mirror, Key: a.key}
+	h := &PartitionHandle{TopicPartition: a.tp, Mirror: a.mirror, Key: a.key, replica: replica, tenure: tenure}
 	h.assigned.Store(&a)
 	h.pid = c.SpawnPrefix(props(ps.config.Clock, ps.config.Log, func() actor.Actor {
 		w := &partition{

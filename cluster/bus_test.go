@@ -41,8 +41,8 @@ func serve(tb testing.TB, b *Bus, subject string, h Handler) (stop func()) {
 func TestBusRequest(t *testing.T) {
 	b := openTestBus(t, func(o *BusOptions) { o.MessageBytesMax = 1 << 20 })
 	release := make(chan struct{})
-	serve(t, b, b.MirrorRead(7), func(_ context.Context, p []byte) []byte { return append([]byte("re:"), p...) })
-	serve(t, b, b.MirrorWrite(7), func(context.Context, []byte) []byte { return make([]byte, 2<<20) })
+	serve(t, b, b.MirrorRead(7, 4), func(_ context.Context, p []byte) []byte { return append([]byte("re:"), p...) })
+	serve(t, b, b.MirrorWrite(7, 4), func(context.Context, []byte) []byte { return make([]byte, 2<<20) })
 	serve(t, b, b.ControllerBump(1), func(context.Context, []byte) []byte { panic("boom") })
 	serve(t, b, "slow", func(ctx context.Context, _ []byte) []byte {
 		<-ctx.Done() // the requester's deadline reaches the handler
@@ -57,11 +57,11 @@ func TestBusRequest(t *testing.T) {
 		want    string
 		wantErr error
 	}{
-		{"answer", b.MirrorRead(7), []byte("x"), time.Minute, "re:x", nil},
-		{"empty payload", b.MirrorRead(7), nil, time.Minute, "re:", nil},
-		{"nobody serves", b.MirrorRead(8), nil, time.Minute, "", ErrNoResponders},
-		{"payload too large", b.MirrorRead(7), make([]byte, 1<<20+1), time.Minute, "", ErrTooLarge},
-		{"answer too large", b.MirrorWrite(7), nil, time.Minute, "", ErrTooLarge},
+		{"answer", b.MirrorRead(7, 4), []byte("x"), time.Minute, "re:x", nil},
+		{"empty payload", b.MirrorRead(7, 4), nil, time.Minute, "re:", nil},
+		{"nobody serves", b.MirrorRead(8, 4), nil, time.Minute, "", ErrNoResponders},
+		{"payload too large", b.MirrorRead(7, 4), make([]byte, 1<<20+1), time.Minute, "", ErrTooLarge},
+		{"answer too large", b.MirrorWrite(7, 4), nil, time.Minute, "", ErrTooLarge},
 		{"handler panics", b.ControllerBump(1), nil, time.Minute, "", ErrHandler},
 		{"no answer in time", "slow", nil, 50 * time.Millisecond, "", messages.ErrTimedOut},
 	} {
@@ -150,19 +150,19 @@ func TestBusStartIsQuiet(t *testing.T) {
 
 func TestSubjects(t *testing.T) {
 	for _, tc := range []struct{ name, id, want string }{
-		{"base64 id", "lBq12jYZRp-9wF3M9MPopg", "kagami.lBq12jYZRp-9wF3M9MPopg.mirror.3.read"},
-		{"dots and stars", "a.b*c>d e", "kagami.a%2Eb%2Ac%3Ed%20e.mirror.3.read"},
-		{"percent", "a%2Eb", "kagami.a%252Eb.mirror.3.read"},
-		{"empty", "", "kagami.%.mirror.3.read"},
-		{"not ASCII", "鏡", "kagami.%E9%8F%A1.mirror.3.read"},
+		{"base64 id", "lBq12jYZRp-9wF3M9MPopg", "kagami.lBq12jYZRp-9wF3M9MPopg.mirror.3.4.read"},
+		{"dots and stars", "a.b*c>d e", "kagami.a%2Eb%2Ac%3Ed%20e.mirror.3.4.read"},
+		{"percent", "a%2Eb", "kagami.a%252Eb.mirror.3.4.read"},
+		{"empty", "", "kagami.%.mirror.3.4.read"},
+		{"not ASCII", "鏡", "kagami.%E9%8F%A1.mirror.3.4.read"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, NewSubjects(tc.id).MirrorRead(3))
-			require.Equal(t, 5, len(strings.Split(tc.want, ".")))
+			require.Equal(t, tc.want, NewSubjects(tc.id).MirrorRead(3, 4))
+			require.Equal(t, 6, len(strings.Split(tc.want, ".")))
 		})
 	}
 	s := NewSubjects("c")
-	require.Equal(t, "kagami.c.mirror.0.write", s.MirrorWrite(0))
+	require.Equal(t, "kagami.c.mirror.0.4.write", s.MirrorWrite(0, 4))
 	require.Equal(t, "kagami.c.controller.1.bump", s.ControllerBump(1))
 	require.Equal(t, "kagami.c.node.4.actor", s.NodeActor(4))
 }

@@ -9,8 +9,8 @@ import (
 
 // Subjects names the bus subjects of one cluster:
 //
-//	kagami.<cluster>.mirror.<shard>.read    ReadMirrorStates
-//	kagami.<cluster>.mirror.<shard>.write   WriteMirrorStates
+//	kagami.<cluster>.mirror.<shard>.<epoch>.read    ReadMirrorStates
+//	kagami.<cluster>.mirror.<shard>.<epoch>.write   WriteMirrorStates
 //	kagami.<cluster>.controller.bump        BumpLeaderEpochs
 //	kagami.<cluster>.node.<id>.actor        actor RPC
 //	kagami.<cluster>.beat                   heartbeats
@@ -21,14 +21,15 @@ func NewSubjects(clusterID string) Subjects {
 	return Subjects{prefix: "kagami." + subjectToken(clusterID) + "."}
 }
 
-// MirrorRead is where the coordinator of a shard answers ReadMirrorStates.
-func (s Subjects) MirrorRead(shard int32) string {
-	return fmt.Sprintf("%smirror.%d.read", s.prefix, shard)
+// MirrorRead is where the coordinator of a shard answers ReadMirrorStates. epoch is
+// that of its leadership: one that was succeeded is never asked.
+func (s Subjects) MirrorRead(shard, epoch int32) string {
+	return fmt.Sprintf("%smirror.%d.%d.read", s.prefix, shard, epoch)
 }
 
 // MirrorWrite is where the coordinator of a shard answers WriteMirrorStates.
-func (s Subjects) MirrorWrite(shard int32) string {
-	return fmt.Sprintf("%smirror.%d.write", s.prefix, shard)
+func (s Subjects) MirrorWrite(shard, epoch int32) string {
+	return fmt.Sprintf("%smirror.%d.%d.write", s.prefix, shard, epoch)
 }
 
 // ControllerBump is where a node answers BumpLeaderEpochs while it is controller.

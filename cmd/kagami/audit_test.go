@@ -80,8 +80,9 @@ func readRows(t *testing.T, n *node, like []auditRow) []auditRow {
 		rt.Partitions = append(rt.Partitions, rp)
 		req.Topics = append(req.Topics, rt)
 	}
-	shards := int32(len(n.store.Image().Topic(messages.MirrorStateTopic).Partitions))
-	body, err := n.bus.Request(t.Context(), n.bus.MirrorRead(messages.CoordinatorShard("m", shards)), req.AppendTo(nil))
+	states := n.store.Image().Topic(messages.MirrorStateTopic)
+	shard := messages.CoordinatorShard("m", int32(len(states.Partitions)))
+	body, err := n.bus.Request(t.Context(), n.bus.MirrorRead(shard, states.Partitions[shard].LeaderEpoch), req.AppendTo(nil))
 	require.NoError(t, err)
 	resp := wire.NewPtrReadMirrorStatesResponse()
 	require.NoError(t, resp.ReadFrom(body))
