@@ -30,13 +30,15 @@ func BenchmarkStreamOwn(b *testing.B) {
 			for range tc.inFlight {
 				credits <- struct{}{}
 			}
-			var following sync.WaitGroup
+			var following, acknowledged sync.WaitGroup
 			following.Go(func() {
 				_ = st.Follow(ctx, 2, func(uint64, []byte) error { credits <- struct{}{}; return nil })
 			})
 			publish := func(i int) {
 				<-credits
+				acknowledged.Add(1)
 				st.Publish(fmt.Sprintf("id%d", i), payload, func(_ uint64, err error) {
+					defer acknowledged.Done()
 					if err != nil {
 						b.Error(err)
 						credits <- struct{}{} // it may never come
@@ -60,6 +62,7 @@ func BenchmarkStreamOwn(b *testing.B) {
 			for range tc.inFlight {
 				<-credits
 			}
+			acknowledged.Wait() // an own message may come before its acknowledgement
 			b.ReportMetric((cpuTime()-cpu).Seconds()/(float64(n*tc.bytes)/1e9), "cpu-s/GB")
 			slices.Sort(took)
 			if tc.inFlight == 1 { // each waits for the one before
