@@ -197,13 +197,14 @@ func (s *streamed) keptFrom() uint64 {
 func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	log := s.d.log
+	log, theirs := s.d.log, p.state
+	theirs.Sequence = max(theirs.Sequence, p.position)
 	switch {
 	case s.ended:
 		return false, 0, ErrClosed
 	case !s.behind:
 		return true, 0, nil
-	case !journal.Extends(s.d.state, log.End(), p.state) || s.d.failed != nil:
+	case !journal.Extends(s.d.state, log.End(), theirs) || s.d.failed != nil:
 		if at != p.state.LogStart && p.state.LogStart < p.state.LogEnd {
 			return false, p.state.LogStart, nil
 		}
@@ -249,7 +250,7 @@ func (s *streamed) beginCopyLocked(p piece) error {
 	}
 	// Behind the restart the log is a beginning of theirs, as of the last cut or later.
 	begun := s.d.state
-	begun.Sequence = max(begun.Sequence, p.state.CutAt, 1)
+	begun.Sequence = max(p.state.CutAt, 1)
 	cp := s.d.checkpoint(begun)
 	cp.Behind, cp.Pending, cp.PendingOffset = true, journal.OpRestartAt, start
 	if err := s.d.checkpoints.Put(true, cp); err != nil {

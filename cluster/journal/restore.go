@@ -111,10 +111,12 @@ func RemovesBytes(op Operation) bool {
 func Newer(s, old State) bool { return s.Sequence >= old.Sequence }
 
 // Extends reports whether a log that ends at end and is right at mine.Sequence, or the
-// beginning of a log that is, can be made that of theirs by appending alone: no cut
-// has happened in between. If not, a copy begins anew at theirs.LogStart.
+// beginning of a log that is, can be made that of theirs by appending alone: theirs is
+// not older, and no cut has happened in between. If not, a copy begins anew at
+// theirs.LogStart, and the log is then right at theirs.CutAt, whatever mine.Sequence was:
+// with a higher one, pieces of an older source would pass for what a newer one has.
 func Extends(mine State, end int64, theirs State) bool {
-	return mine.Sequence > 0 && theirs.CutAt <= mine.Sequence && theirs.LogStart <= end && end <= theirs.LogEnd
+	return mine.Sequence > 0 && theirs.CutAt <= mine.Sequence && mine.Sequence <= theirs.Sequence && theirs.LogStart <= end && end <= theirs.LogEnd
 }
 
 // Install is the state that a replica goes on with after a copy: theirs, in which

@@ -104,6 +104,7 @@ func TestExtends(t *testing.T) {
 		{"ends below their start", 60, 99, false},
 		{"longer than theirs", 60, 201, false},
 		{"nothing known", 0, 150, false},
+		{"theirs is older", 91, 150, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			require.Equal(t, tc.want, Extends(State{Sequence: tc.sequence}, tc.end, theirs))

@@ -338,13 +338,14 @@ func (n *node) offer(key messages.PartitionKey, offset, least int64) (piece, boo
 func (r *replica) take(p piece) {
 	c, w := r.copy, r.n.w
 	if !c.begun || p.state.CutAt != c.cutAt || r.log.end < p.state.LogStart {
-		if !journal.Extends(r.state, r.log.end, p.state) {
+		theirs := p.state
+		theirs.Sequence = max(theirs.Sequence, p.position)
+		if !journal.Extends(r.state, r.log.end, theirs) {
 			r.log.restartAt(p.state.LogStart)
-			p.batches = nil
+			r.state.Sequence, p.batches = p.state.CutAt, nil
 		} else {
 			r.log.raise(p.state.LogStart)
 		}
-		r.state.Sequence = max(r.state.Sequence, p.state.CutAt)
 		c.begun, c.cutAt = true, p.state.CutAt
 		r.n.put(r.key, r.checkpoint())
 		r.n.maybeCrash()
