@@ -17,7 +17,7 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// NodeConfig of NewNode. All fields are required.
+// NodeConfig of NewNode. All fields are required, but Report.
 type NodeConfig struct {
 	System     *System
 	Node       messages.NodeID
@@ -28,8 +28,11 @@ type NodeConfig struct {
 	Static     map[string]string // settings of the node's file
 	Budget     *fetch.Budget     // bytes of fetched data that the node holds
 	Random     func() float64    // in [0, 1), from many goroutines
-	Clock      clock.Clock
-	Log        *zap.Logger
+	// Report says how a node's replica of a partition is, and whether it has applied
+	// the journal up to a position; nil in a cluster of one.
+	Report func(node messages.NodeID, key messages.PartitionKey, position int64) ReplicaReport
+	Clock  clock.Clock
+	Log    *zap.Logger
 }
 
 // Node is the mirroring side of a node: coordinator shards, mirrors with their
@@ -68,7 +71,7 @@ func NewNode(ctx context.Context, config NodeConfig) *Node {
 	link := n.Mirrors.Link()
 	n.Partitions = NewPartitions(ctx, PartitionsConfig{
 		System: config.System, Node: config.Node, Source: link, Fetchers: link, States: n.states, Bumper: nodeOutside{n},
-		Policy: n.retryPolicy, Random: config.Random, Clock: config.Clock, Log: config.Log,
+		Policy: n.retryPolicy, Random: config.Random, Convergence: n.convergence(), Clock: config.Clock, Log: config.Log,
 		Replica: func(tp messages.TopicPartition) (PartitionReplica, error) {
 			r, err := config.Replicas.Get(tp)
 			if err != nil {

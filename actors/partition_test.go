@@ -102,7 +102,8 @@ type node struct {
 	attempts     atomic.Int32 // retries of FAILED, 0 = unlimited
 	mu           sync.Mutex
 	image        *metadata.Image
-	tenures      sync.Map // *cluster.Replica -> *heldReplica
+	tenures      sync.Map                        // *cluster.Replica -> *heldReplica
+	converge     atomic.Pointer[ConvergenceView] // nil: one replica
 }
 
 var tp0 = messages.TopicPartition{Topic: "t", Partition: 0}
@@ -147,6 +148,15 @@ func newNodeOn(t *testing.T, fsys persistence.FS, dir string, image *metadata.Im
 			return fsm.RetryPolicy{Initial: time.Millisecond, Max: 20 * time.Millisecond, MaxAttempts: n.attempts.Load()}
 		},
 		Random: func() float64 { return 0.5 },
+		Convergence: func(_ messages.TopicPartition, waited time.Duration) fsm.Convergence {
+			v := n.converge.Load()
+			if v == nil {
+				return fsm.Convergence{Assigned: 1}
+			}
+			view := *v
+			view.Waited += waited
+			return view.Convergence()
+		},
 	})
 	n.replicas.Subscribe(func(a cluster.AppliedImage) {
 		n.coordinators.Apply(a.Image, a.Topics)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"kagami/fetch"
 	"kagami/fsm"
@@ -263,13 +264,19 @@ func truncationOffset(log persistence.Log, lme int32) int64 {
 
 // await returns when the replicas have converged.
 func (w partitionWorker) await(ctx context.Context, work uint32) fsm.Input {
+	began, told := w.shared.config.Clock.Now(), fsm.Convergence{}
 	for {
 		state := fsm.Convergence{Assigned: w.replicas}
-		if w.shared.config.Convergence != nil && w.replicas > 1 {
-			state = w.shared.config.Convergence(w.tp)
+		if w.shared.config.Convergence != nil {
+			state = w.shared.config.Convergence(w.tp, w.shared.config.Clock.Now().Sub(began))
 		}
 		if state.Done() {
 			return fsm.Converged{Work: work, Convergence: state}
+		}
+		if state != told {
+			w.shared.config.Log.Info("replicas haven't all applied the cut", zap.String(messages.FieldTopic, w.tp.Topic), zap.Int32(messages.FieldPartition, w.tp.Partition),
+				zap.Int("assigned", state.Assigned), zap.Int("inSync", state.InSync), zap.Int("cut", state.AssignedCut), zap.Int("minInSync", state.MinInSync), zap.Bool("all", state.Unclean))
+			told = state
 		}
 		if w.shared.config.Clock.Sleep(ctx, convergeDelay) != nil {
 			return nil

@@ -39,8 +39,9 @@ type PartitionsConfig struct {
 	Policy func() fsm.RetryPolicy
 	// Random is in [0, 1); from many goroutines.
 	Random func() float64
-	// Convergence says how far the replicas of a partition are; nil on one node.
-	Convergence func(tp messages.TopicPartition) fsm.Convergence
+	// Convergence says how far the replicas of a partition are, waited after its cut;
+	// nil on one node.
+	Convergence func(tp messages.TopicPartition, waited time.Duration) fsm.Convergence
 	// DiskParallel is how many partitions do short disk work (seal, cut, markers) at
 	// a time. Default 256: they share syncs.
 	DiskParallel int

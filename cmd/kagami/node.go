@@ -97,6 +97,14 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 	return n, nil
 }
 
+// end ends the node because of a part that can't go on. It doesn't block.
+func (n *node) end(err error) {
+	select {
+	case n.ended <- err:
+	default: // it ends already
+	}
+}
+
 func (n *node) defers(f func(ctx context.Context) error) { n.undo = append(n.undo, f) }
 
 // close stops every part and reports all faults. It may be called twice.
@@ -141,6 +149,12 @@ func (n *node) openMetadata(ctx context.Context) error {
 	n.store, err = metadata.Open(ctx, metadata.Options{
 		Journal: n.metaReplica, Source: n.metaReplica, Dir: filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String()),
 		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"), SnapshotBytes: n.settings.snapshotBytes,
+		Failed: func(err error) {
+			if errors.Is(err, metadata.ErrMissed) {
+				err = fmt.Errorf("%w: start this node again, it then takes what it lacks from the others", err)
+			}
+			n.end(fmt.Errorf("this node can't follow the metadata: %w", err))
+		},
 	})
 	if err != nil {
 		return err
@@ -205,7 +219,7 @@ const fetchBudgetBytes = 256 << 20
 func (n *node) startMirroring(ctx context.Context) error {
 	n.mirroring = actors.NewNode(ctx, actors.NodeConfig{
 		System: n.system, Node: n.settings.nodeID, Store: n.store, Replicas: n.replicas, Bus: n.bus, Controller: n.controller,
-		Static: n.settings.static, Budget: fetch.NewBudget(fetchBudgetBytes), Random: rand.Float64, Clock: n.clock, Log: n.log,
+		Static: n.settings.static, Budget: fetch.NewBudget(fetchBudgetBytes), Random: rand.Float64, Report: n.report(), Clock: n.clock, Log: n.log,
 	})
 	n.defers(func(context.Context) error { return n.mirroring.Close() })
 	n.rpc = cluster.NewActorRPC(n.bus)
