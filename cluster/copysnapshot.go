@@ -56,28 +56,52 @@ func (j *Journal) ServeSnapshots(bus *Bus, dir string) (stop func(), err error) 
 }
 
 // FetchSnapshot puts the newest snapshot of another node into dir, if the metadata
-// log here can't be replayed without one. It asks nodes in their order.
-func (j *Journal) FetchSnapshot(ctx context.Context, bus *Bus, nodes []messages.NodeID, dir string) error {
+// log here can't be replayed without one, and waits until that log is as far. nodes
+// are those to ask, in their order; it asks until one has what is needed or ctx ends.
+func (j *Journal) FetchSnapshot(ctx context.Context, bus *Bus, nodes func() []messages.NodeID, dir string) error {
 	j.mu.Lock()
-	start := j.meta.log.LogStart()
+	log := j.meta.log
 	j.mu.Unlock()
-	ok, err := metadata.SnapshotsReach(persistence.OSFS{}, dir, start)
-	if ok || err != nil {
-		return err
+	for {
+		start := log.LogStart()
+		ok, err := metadata.SnapshotsReach(persistence.OSFS{}, dir, start)
+		if ok || err != nil {
+			return err
+		}
+		err = j.askSnapshot(ctx, bus, nodes(), log, dir)
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("metadata log starts at %d and no snapshot that reaches it is here: %w", start, err)
+		j.log.Warn("metadata snapshot of another node is needed, asked again", zap.Error(err))
+		if j.clock.Sleep(ctx, j.opts.FollowRetry) != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 	}
-	errs := []error{fmt.Errorf("metadata log starts at %d and no snapshot is here: %w", start, ErrNoReplica)}
+}
+
+func (j *Journal) askSnapshot(ctx context.Context, bus *Bus, nodes []messages.NodeID, log persistence.Log, dir string) error {
+	errs := []error{ErrNoReplica}
 	for _, node := range nodes {
 		name, content, err := fetchSnapshot(ctx, bus, node)
+		var end int64
 		if err == nil {
-			err = metadata.PutSnapshot(persistence.OSFS{}, dir, name, content)
+			end, err = metadata.PutSnapshot(persistence.OSFS{}, dir, name, content)
 		}
-		if err == nil {
-			if ok, err = metadata.SnapshotsReach(persistence.OSFS{}, dir, start); ok {
-				j.log.Info("metadata snapshot copied", zap.Int32("node", int32(node)), zap.String("file", name), zap.Int("bytes", len(content)))
-				return nil
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %d: %w", node, err))
+			continue
+		}
+		j.log.Info("metadata snapshot copied", zap.Int32("node", int32(node)), zap.String("file", name), zap.Int("bytes", len(content)))
+		for log.End() < end {
+			if err := j.clock.Sleep(ctx, caughtUpPoll); err != nil {
+				return fmt.Errorf("wait for the metadata log at %d: %w", end, err)
 			}
 		}
-		errs = append(errs, fmt.Errorf("node %d: %w", node, err))
+		if end >= log.LogStart() {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("node %d: snapshot %s ends too early", node, name))
 	}
 	return errors.Join(errs...)
 }
@@ -95,7 +119,11 @@ func fetchSnapshot(ctx context.Context, bus *Bus, node messages.NodeID) (name st
 			return "", nil, fmt.Errorf("damaged answer to a snapshot request (%d bytes)", len(answer))
 		}
 		size, rest := int64(binary.BigEndian.Uint64(answer[2:])), answer[11+int(answer[10]):]
-		name = string(answer[11 : 11+int(answer[10])])
+		given := string(answer[11 : 11+int(answer[10])])
+		if name != "" && name != given {
+			return "", nil, fmt.Errorf("snapshot %s came instead of %s", given, name)
+		}
+		name = given
 		content = append(content, rest...)
 		if int64(len(content)) >= size {
 			return name, content, nil

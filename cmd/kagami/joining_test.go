@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,4 +148,37 @@ func TestSeveralNodesForeignFolders(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(c.dir, "kept"), filepath.Join(c.folder(3), journalFolder)))
 	c.start(3)
 	require.Equal(t, id, c.nodes[3].clusterID)
+}
+
+// A node that was away until the journal went on without it, and the metadata log
+// with it, takes a snapshot and copies what it missed.
+func TestSeveralNodesAwayForLong(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, "metadata.log.max.record.bytes.between.snapshots=20000", "kagami.journal.max.bytes=1048576")
+	c.start(1, 2, 3)
+	_, cl, adm := c.connect(1)
+	c.create(adm, "t", 1)
+	c.stop(3)
+	has := c.nodes[1].store.Image().Offset()
+	st, err := c.nodes[1].streams.Lookup(t.Context(), cluster.MetadataJournal)
+	require.NoError(t, err)
+	_, had, err := st.Bounds(t.Context())
+	require.NoError(t, err)
+	produce(t, cl, "t", 10)
+	big := *c.nodes[1].store.Image().Node(1)
+	for i := range 30 { // more than the half of what the journal may hold
+		big.Rack = strings.Repeat(fmt.Sprint(i%10), 30000)
+		out := c.nodes[1].controller.Submit(t.Context(), messages.Requester{}, messages.RegisterNode{Node: big})
+		require.NoError(t, errors.Join(out.Err, itemErrors(out.Items)))
+	}
+	await(t, "journal and metadata log that begin above what node 3 has", func() error {
+		first, _, err := st.Bounds(t.Context())
+		if start := c.nodes[1].metaReplica.Log().LogStart(); err == nil && (start <= has || first <= had+1) {
+			err = fmt.Errorf("they begin at %d and %d, node 3 has %d and %d", first, start, had, has)
+		}
+		return err
+	})
+	c.start(3)
+	require.Equal(t, big.Rack, c.nodes[3].store.Image().Node(1).Rack)
+	require.Greater(t, c.nodes[3].metaReplica.Log().LogStart(), has)
+	c.equal("t", 1, 1, 3)
 }

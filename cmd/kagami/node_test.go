@@ -178,19 +178,19 @@ type child struct {
 	cmd          *exec.Cmd
 	kafka, admin string
 	ended        chan error
+	errs         *bytes.Buffer // stderr; whole when it has ended
 }
 
-func startChild(t *testing.T, dir string) *child {
+func startChild(t *testing.T, dir string, more ...string) *child {
 	t.Helper()
 	args := []string{"server"}
-	for _, o := range options(dir) {
+	for _, o := range options(dir, more...) {
 		args = append(args, "--set", o)
 	}
-	c := &child{cmd: exec.Command(os.Args[0], args...), ended: make(chan error, 1)}
+	c := &child{cmd: exec.Command(os.Args[0], args...), ended: make(chan error, 1), errs: &bytes.Buffer{}}
 	c.cmd.Env = append(os.Environ(), childEnv+"=1")
 	c.cmd.SysProcAttr = childAttr()
-	errs := &bytes.Buffer{}
-	c.cmd.Stderr = errs
+	c.cmd.Stderr = c.errs
 	out, err := c.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())
@@ -207,7 +207,7 @@ func startChild(t *testing.T, dir string) *child {
 	t.Cleanup(func() { _ = c.cmd.Process.Kill(); c.ended <- <-c.ended })
 	if c.admin == "" {
 		c.ended <- <-c.ended
-		t.Fatalf("the child didn't start: %s", errs)
+		t.Fatalf("the child didn't start: %s", c.errs)
 	}
 	return c
 }

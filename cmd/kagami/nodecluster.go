@@ -36,18 +36,12 @@ func (n *node) joinCluster(ctx context.Context) error {
 		n.clusterID, err = cluster.ChooseClusterID(meta.ClusterID, n.settings.clusterID)
 		return err
 	}
-	ended := func(err error) {
-		select {
-		case n.ended <- err:
-		default:
-		}
-	}
 	demanded, err := n.checkFolders(meta.ClusterID)
 	if err != nil {
 		return err
 	}
 	server := cluster.ServerOptions{
-		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: ended, Clock: n.clock, Logger: n.log,
+		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: n.end, Clock: n.clock, Logger: n.log,
 	}
 	if demanded != "" {
 		if err := cluster.Probe(ctx, server, demanded); err != nil {
@@ -121,12 +115,7 @@ func (n *node) openMembership(ctx context.Context) error {
 	var err error
 	n.members, err = cluster.OpenMembership(ctx, cluster.MembershipOptions{
 		Bus: n.bus, Interval: n.settings.cluster.BeatInterval, DeadAfter: n.settings.cluster.DeadAfter,
-		OnNodeIDTaken: func(err error) {
-			select {
-			case n.ended <- err:
-			default:
-			}
-		},
+		OnNodeIDTaken: n.end,
 		OnAway: func(d time.Duration) {
 			n.log.Warn("this process didn't run for a while: it leads again when the journal reaches it", zap.Duration("away", d))
 		},
@@ -255,7 +244,9 @@ func (n *node) followMetadata(ctx context.Context) error {
 	err = n.journal.WaitCaughtUp(ctx, cluster.MetadataShard)
 	dir := filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String())
 	if err == nil {
-		others := slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == n.settings.nodeID })
+		others := func() []messages.NodeID {
+			return slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == n.settings.nodeID })
+		}
 		err = n.journal.FetchSnapshot(ctx, n.bus, others, dir)
 	}
 	if err != nil {

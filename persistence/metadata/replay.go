@@ -64,6 +64,7 @@ func (s *Store) run(ctx context.Context) {
 				s.fail(err)
 				if ctx.Err() == nil {
 					s.log.Error("metadata log can't be applied", zap.Error(err))
+					s.opts.Failed(err)
 				}
 				return
 			}
@@ -84,6 +85,9 @@ func (s *Store) step(ctx context.Context) (more bool, err error) {
 	from := s.Image().Offset() + 1
 	if from >= upTo {
 		return false, nil
+	}
+	if start := s.opts.Source.Log().LogStart(); start > from {
+		return false, fmt.Errorf("%w: it starts at offset %d, the image is at %d", ErrMissed, start, from-1)
 	}
 	chunk, err := s.opts.Source.Log().Read(from, readBytes, upTo, true)
 	if err != nil {

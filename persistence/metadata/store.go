@@ -57,6 +57,9 @@ type Options struct {
 	SnapshotRecords int64
 	SnapshotBytes   int64
 
+	// Failed is told why the log can't be applied any more; the image stays as it is
+	// for good. It must not block.
+	Failed func(error)
 	Logger *zap.Logger
 }
 
@@ -69,6 +72,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FS == nil {
 		o.FS = persistence.OSFS{}
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()

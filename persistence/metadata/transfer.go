@@ -36,27 +36,32 @@ func NewestSnapshot(fsys persistence.FS, dir string) (name string, content []byt
 }
 
 // PutSnapshot checks a snapshot of another node and puts it into a folder, durably.
-// A damaged one wraps persistence.ErrCorrupt.
-func PutSnapshot(fsys persistence.FS, dir, name string, content []byte) error {
-	offset, _, ok := parseSnapshotName(name)
+// It returns the offset that the log goes on from. A damaged one wraps
+// persistence.ErrCorrupt.
+func PutSnapshot(fsys persistence.FS, dir, name string, content []byte) (end int64, err error) {
+	end, _, ok := parseSnapshotName(name)
 	if !ok || filepath.Base(name) != name {
-		return fmt.Errorf("%w: %q is no snapshot name", persistence.ErrCorrupt, name)
+		return 0, fmt.Errorf("%w: %q is no snapshot name", persistence.ErrCorrupt, name)
 	}
 	path := filepath.Join(dir, name)
-	if _, err := replaySnapshot(path, content, offset); err != nil {
-		return fmt.Errorf("check snapshot %s: %w", name, err)
+	if _, err := replaySnapshot(path, content, end); err != nil {
+		return 0, fmt.Errorf("check snapshot %s: %w", name, err)
 	}
+	return end, putFile(fsys, path, content)
+}
+
+func putFile(fsys persistence.FS, path string, content []byte) error {
 	tmp := path + ".part"
 	f, err := fsys.OpenFile(tmp, true)
 	if err != nil {
-		return fmt.Errorf("create snapshot: %w", err)
+		return fmt.Errorf("create %s: %w", tmp, err)
 	}
 	_, err = f.WriteAt(content, 0)
 	if err = errors.Join(err, f.Truncate(int64(len(content))), f.Sync(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write snapshot %s: %w", name, err), fsys.Remove(tmp))
+		return errors.Join(fmt.Errorf("write %s: %w", tmp, err), fsys.Remove(tmp))
 	}
-	if err := errors.Join(fsys.Rename(tmp, path), fsys.SyncDir(dir)); err != nil {
-		return fmt.Errorf("put snapshot %s: %w", name, err)
+	if err := errors.Join(fsys.Rename(tmp, path), fsys.SyncDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("put %s: %w", path, err)
 	}
 	return nil
 }
