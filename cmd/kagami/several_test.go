@@ -182,4 +182,3 @@ func (c *testNodes) equal(topic string, partitions int32, a, b messages.NodeID) 
 		})
 	}
 }
-
