@@ -60,7 +60,10 @@ func (m *mirror) refresh(c actor.Context, reason string) {
 	m.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, refreshTimeout, fmt.Errorf("the source answers too slowly: %w", messages.ErrTimedOut))
 		defer cancel()
-		root.Send(self, refreshDone{connection: connection, cycle: cycle, result: r.run(ctx)})
+		begun := r.clock.Now()
+		result := r.run(ctx)
+		r.log.Debug("refresh cycle", zap.Duration("took", r.clock.Now().Sub(begun)))
+		root.Send(self, refreshDone{connection: connection, cycle: cycle, result: result})
 	})
 }
 
@@ -184,11 +187,7 @@ func sourceMirrors(ctx context.Context, source *fetch.Source, outside mirrorOuts
 	if !ours.Supported {
 		return fetch.Mirrors{}, fmt.Errorf("mirror %s: %w", name, fetch.ErrUnsupported)
 	}
-	delete(all.Mirrors, name)
-	if own, ok := ours.Mirrors[name]; ok {
-		all.Mirrors[name] = own
-	}
-	return all, nil
+	return all.Merge(name, ours), nil
 }
 
 // errForeignSource: another cluster answers than the one that was remembered

@@ -5,7 +5,11 @@
 // every partition takes a record. The main types are [Run], one measured copy,
 // with its tables in [Report], and [Failover], one measured stop.
 //
-// Both tests run only with KAGAMI_BENCH=1 (make bench): they take minutes and
+// Three nodes are measured too, always as a ratio to one node or to the journal
+// alone: [Loss] is a kill -9 of one of them, [Produced] a producer of small records,
+// [ClusterIdle] what they cost while nothing happens.
+//
+// The tests run only with KAGAMI_BENCH=1 (make bench): they take minutes and
 // their figures mean nothing on a busy machine. The tables are
 // Markdown on standard output, ready for docs/performance.md. The package never
 // judges: it prints.
