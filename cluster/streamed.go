@@ -262,6 +262,9 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 	}
 	s.markLocked()
 	if op.Kind == journal.OpBaseline && err == nil {
+		if s.baseline {
+			s.rememberGrownLocked()
+		}
 		if s.baseline = false; s.d.log.End() != op.End {
 			// Another node's log has grown into the journal: this one has to copy it.
 			s.behind, s.whole, s.kept, s.keptLen, s.keptAt = true, false, nil, 0, position
@@ -269,6 +272,21 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 		}
 	}
 	return done, err
+}
+
+// rememberGrownLocked has the checkpoint say that this log counts by the stream now,
+// before anything is appended behind it: after a crash it would be taken for one of
+// a cluster of one again, and what was appended since for a part of its Baseline. If
+// the disk doesn't take it, the replica copies.
+func (s *streamed) rememberGrownLocked() {
+	err := s.d.log.Flush()
+	if err == nil {
+		err = s.d.checkpoints.Put(true, s.checkpointLocked())
+	}
+	if err != nil {
+		s.behind, s.cause, s.whole = true, fmt.Errorf("remember that a log has grown into the journal: %w", err), false
+		s.shard.fellBehind(s)
+	}
 }
 
 func (s *streamed) markLocked() {
