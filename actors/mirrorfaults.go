@@ -2,10 +2,12 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"go.uber.org/zap"
 
+	"kagami/fetch"
 	"kagami/messages"
 )
 
@@ -86,7 +88,7 @@ func (r refresher) judgeLoops(ctx context.Context, own string, result *refreshRe
 			return true
 		}
 		loop := mirrors.CheckLoop(topic, own, result.view.ClusterID)
-		if loop != nil {
+		if errors.Is(loop, fetch.ErrMirrorLoop) {
 			result.faults = append(result.faults, topicFault{topic: topic, text: loop.Error()})
 		}
 		return loop != nil

@@ -210,7 +210,7 @@ func (n *Node) CheckStart(ctx context.Context, mirror string, topics []messages.
 	}
 	sourceID := n.Mirrors.Link().SourceClusterID(mirror)
 	for i, t := range topics {
-		if err := sources.CheckLoop(t.Name, image.ClusterID(), sourceID); err != nil {
+		if err := sources.CheckLoop(t.Name, image.ClusterID(), sourceID); errors.Is(err, fetch.ErrMirrorLoop) {
 			errs[i] = fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err)
 			continue
 		}

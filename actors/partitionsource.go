@@ -118,10 +118,12 @@ func (l MirrorLink) LastMirrorEpoch(ctx context.Context, mirror string, tp messa
 		return messages.NoEpoch, seen.err
 	}
 	if err := seen.mirrors.CheckLoop(tp.Topic, l.Image().ClusterID(), l.SourceClusterID(mirror)); err != nil {
-		l.Suspect(mirror, tp.Topic, true) // the mirror watches for its end
+		if errors.Is(err, fetch.ErrMirrorLoop) {
+			l.Suspect(mirror, tp.Topic, true) // the mirror watches for its end
+		}
 		return messages.NoEpoch, err
 	}
-	return seen.mirrors.LME(mirror, tp), nil
+	return seen.mirrors.LME(mirror, tp)
 }
 
 // SourceEpoch is described at [PartitionSource].

@@ -183,12 +183,17 @@ func (p *planner) topic(name string, src fetch.SourceTopic, t *metadata.Topic) (
 		tp := messages.TopicPartition{Topic: name, Partition: n}
 		replica, err := p.node.config.Replicas.Get(tp)
 		switch {
+		case errors.Is(refused, fetch.ErrMirrorMoving):
+			row.Unknown, row.Reason = true, refused.Error()
 		case refused != nil:
 			row.Refused, row.Reason = true, refused.Error()
 		case err != nil:
 			row.Unknown, row.Reason = true, err.Error()
 		default:
-			row.LME = p.mirrors.LME(p.mirror, tp)
+			if row.LME, err = p.mirrors.LME(p.mirror, tp); err != nil {
+				row.Unknown, row.Reason = true, err.Error()
+				break
+			}
 			p.cuts = append(p.cuts, newCutPlan(len(p.rows), tp, replica.Log(), row.LME, !src.ID.IsZero(), p.mirrors.Supported))
 			cuts = true
 		}

@@ -97,7 +97,7 @@ func TestC41OldSource(t *testing.T) {
 	m, err := src.LastMirrorEpochs(t.Context(), "m")
 	require.NoError(t, err)
 	require.False(t, m.Supported)
-	require.Equal(t, messages.NoEpoch, m.LME("m", tp("t", 0)))
+	requireLME(t, messages.NoEpoch, m, tp("t", 0))
 	_, err = src.TopicConfigs(t.Context(), []string{"t"})
 	require.NoError(t, err)
 	require.Zero(t, c.Dropped(), "a version or request that the source doesn't offer was sent")

@@ -33,6 +33,9 @@ var (
 	// ErrMirrorLoop: the topic is mirrored on the source as well, or the source is
 	// this cluster (OP-35). Not retried.
 	ErrMirrorLoop = errors.New("mirror loop")
+	// ErrMirrorMoving: the source mirrors the partition itself, or did, and none of its
+	// brokers answers for it now. What was agreed on isn't known, so nothing may be cut.
+	ErrMirrorMoving = errors.New("no broker of the source answers for the mirrored partition now")
 	// ErrClosed: the worker or source was closed.
 	ErrClosed = errors.New("closed")
 	// ErrNotHere: the partition isn't with this worker.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -19,6 +21,17 @@ type Mirrors struct {
 	// Supported: the source knows the request. Else nothing below is filled.
 	Supported bool
 	Mirrors   map[string]SourceMirror
+	// Unlisted are the partitions of topics that are in a mirror there, or may be, and
+	// that no broker has listed: their leader is moving. AllMirrors fills it.
+	Unlisted map[messages.TopicPartition]UnlistedPartition
+}
+
+// UnlistedPartition is what its topic's mirror.name on the source says, or why that
+// isn't known.
+type UnlistedPartition struct {
+	Mirror  string
+	Desired messages.Desired
+	Err     error
 }
 
 // SourceMirror is one mirror of the source: its partitions there.
@@ -34,17 +47,27 @@ type MirroredPartition struct {
 
 // LME is the last mirror epoch of a partition in the named mirror; NoEpoch when
 // the source doesn't know the request, the mirror or the partition (workflows.md
-// "LOG_TRUNCATION in detail", step 2).
-func (m Mirrors) LME(mirror string, tp messages.TopicPartition) int32 {
-	if p, ok := m.Mirrors[mirror].Partitions[tp]; ok {
-		return p.LME
+// "LOG_TRUNCATION in detail", step 2). A partition that is in the mirror there and
+// that nobody lists is no such: the error wraps [ErrMirrorMoving].
+func (m Mirrors) LME(mirror string, tp messages.TopicPartition) (int32, error) {
+	own, known := m.Mirrors[mirror]
+	if p, ok := own.Partitions[tp]; ok {
+		return p.LME, nil
 	}
-	return messages.NoEpoch
+	u, ok := m.Unlisted[tp]
+	switch {
+	case ok && u.Err != nil && known:
+		return messages.NoEpoch, fmt.Errorf("%w: %s in mirror %s: whether it is in the mirror isn't known: %w", ErrMirrorMoving, tp, mirror, u.Err)
+	case ok && u.Mirror == mirror:
+		return messages.NoEpoch, fmt.Errorf("%w: %s in mirror %s", ErrMirrorMoving, tp, mirror)
+	}
+	return messages.NoEpoch, nil
 }
 
 // CheckLoop is OP-35: an error that wraps [ErrMirrorLoop] when topic is in a
 // mirror on the source and not STOPPED there in every partition, or when the
-// source is this very cluster. ownID and sourceID may be "" if unknown.
+// source is this very cluster; one that wraps [ErrMirrorMoving] when that isn't
+// known now. ownID and sourceID may be "" if unknown.
 func (m Mirrors) CheckLoop(topic, ownID, sourceID string) error {
 	if ownID != "" && ownID == sourceID {
 		return fmt.Errorf("%w: the source is this cluster (%s)", ErrMirrorLoop, ownID)
@@ -61,6 +84,22 @@ func (m Mirrors) CheckLoop(topic, ownID, sourceID string) error {
 			}
 		}
 	}
+	return m.unlistedLoop(topic)
+}
+
+// unlistedLoop judges the partitions of a topic that nobody lists.
+func (m Mirrors) unlistedLoop(topic string) error {
+	for tp, u := range m.Unlisted {
+		if tp.Topic != topic || u.Err != nil {
+			continue
+		}
+		if _, visible := m.Mirrors[u.Mirror]; visible {
+			return fmt.Errorf("%w: %s in mirror %s", ErrMirrorMoving, tp, u.Mirror)
+		}
+		if u.Desired != messages.DesiredStopped {
+			return fmt.Errorf("%w: topic %s is in mirror %s on the source, which this mirror's user may not see; stop it there first", ErrMirrorLoop, topic, u.Mirror)
+		}
+	}
 	return nil
 }
 
@@ -75,7 +114,83 @@ func (s *Source) LastMirrorEpochs(ctx context.Context, mirror string) (Mirrors, 
 // AllMirrors asks every broker of the source about all its mirrors, for the loop
 // check.
 func (s *Source) AllMirrors(ctx context.Context) (Mirrors, error) {
-	return s.mirrors(ctx, []string{})
+	m, err := s.mirrors(ctx, []string{})
+	if err != nil || len(m.Mirrors) == 0 {
+		return m, err
+	}
+	if m.Unlisted, err = s.unlisted(ctx, m); err != nil {
+		return Mirrors{}, err
+	}
+	return m, nil
+}
+
+// Merge adds what the source said about one mirror, asked for by its name: the
+// higher epoch where both have a partition. A mirror that it doesn't know is dropped.
+func (m Mirrors) Merge(name string, named Mirrors) Mirrors {
+	own, known := named.Mirrors[name]
+	if !known {
+		delete(m.Mirrors, name)
+		return m
+	}
+	all, ok := m.Mirrors[name]
+	if !ok {
+		m.Mirrors[name] = own
+		return m
+	}
+	for tp, p := range own.Partitions {
+		if was, ok := all.Partitions[tp]; !ok || p.LME >= was.LME {
+			all.Partitions[tp] = p
+		}
+	}
+	return m
+}
+
+// unlistedChunk is how many topics are asked for their mirror.name at a time.
+const unlistedChunk = 2000
+
+// unlisted asks for mirror.name of the topics that have partitions which no broker
+// listed. That is asked after the lists: a topic which left its mirror in between
+// has no name any more, one which entered it has one.
+func (s *Source) unlisted(ctx context.Context, m Mirrors) (map[messages.TopicPartition]UnlistedPartition, error) {
+	listed := make(map[messages.TopicPartition]struct{})
+	for _, sm := range m.Mirrors {
+		for tp := range sm.Partitions {
+			listed[tp] = struct{}{}
+		}
+	}
+	c, err := s.metadata(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[string][]messages.TopicPartition)
+	for name, t := range c.Topics {
+		for n := range t.Partitions {
+			tp := messages.TopicPartition{Topic: name, Partition: int32(n)}
+			if _, ok := listed[tp]; !ok && !t.Internal {
+				missing[name] = append(missing[name], tp)
+			}
+		}
+	}
+	out := make(map[messages.TopicPartition]UnlistedPartition)
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(missing)), unlistedChunk) {
+		configs, err := s.topicConfigs(ctx, names, []string{messages.MirrorNameConfig})
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			u := UnlistedPartition{Err: configs[name].Err}
+			if u.Err == nil {
+				u.Mirror, u.Desired = messages.ParseMirrorName(configs[name].Overrides[messages.MirrorNameConfig])
+			}
+			if u.Mirror == "" && u.Err == nil || errors.Is(u.Err, kerr.UnknownTopicOrPartition) {
+				continue
+			}
+			for _, tp := range missing[name] {
+				out[tp] = u
+			}
+		}
+	}
+	return out, nil
 }
 
 var errMixedSource = errors.New("some brokers of the source know DescribeClusterMirrors and some don't; it is being upgraded")

@@ -87,6 +87,13 @@ func TestSourceTopicConfigs(t *testing.T) {
 	require.Error(t, got["nope"].Err)
 }
 
+func requireLME(t *testing.T, want int32, m fetch.Mirrors, tp messages.TopicPartition) {
+	t.Helper()
+	got, err := m.LME("m", tp)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
 // workflows.md "LOG_TRUNCATION in detail", the table of step 2, and OP-35.
 func TestLastMirrorEpochs(t *testing.T) {
 	c := startStub(t, 2)
@@ -94,14 +101,14 @@ func TestLastMirrorEpochs(t *testing.T) {
 	m, err := s.LastMirrorEpochs(t.Context(), "m")
 	require.NoError(t, err)
 	require.False(t, m.Supported, "the request isn't offered")
-	require.Equal(t, messages.NoEpoch, m.LME("m", tp("t", 0)))
+	requireLME(t, messages.NoEpoch, m, tp("t", 0))
 
 	c.Update(func(st *stub.State) { st.Versions = stub.VersionsWithMirrors() })
 	s = newSource(t, c.Address())
 	m, err = s.LastMirrorEpochs(t.Context(), "m")
 	require.NoError(t, err)
 	require.True(t, m.Supported)
-	require.Equal(t, messages.NoEpoch, m.LME("m", tp("t", 0)), "no such mirror there")
+	requireLME(t, messages.NoEpoch, m, tp("t", 0))
 
 	c.Update(func(st *stub.State) {
 		st.Mirrors[0] = []wire.DescribeClusterMirrorsResponseDescribedMirror{
@@ -115,7 +122,7 @@ func TestLastMirrorEpochs(t *testing.T) {
 	m, err = s.LastMirrorEpochs(t.Context(), "m")
 	require.NoError(t, err)
 	for partition, want := range []int32{5, 7, -1, -1} {
-		require.Equal(t, want, m.LME("m", tp("t", int32(partition))))
+		requireLME(t, want, m, tp("t", int32(partition)))
 	}
 	m, err = s.AllMirrors(t.Context())
 	require.NoError(t, err)

@@ -18,6 +18,11 @@ type TopicConfigs struct {
 // TopicConfigs asks for the configs of topics (DescribeConfigs). Every name gets
 // an answer. Sensitive values are left out: the source doesn't give them.
 func (s *Source) TopicConfigs(ctx context.Context, names []string) (map[string]TopicConfigs, error) {
+	return s.topicConfigs(ctx, names, nil)
+}
+
+// topicConfigs asks for some keys only, or for all of them (nil).
+func (s *Source) topicConfigs(ctx context.Context, names, keys []string) (map[string]TopicConfigs, error) {
 	out := make(map[string]TopicConfigs, len(names))
 	if len(names) == 0 {
 		return out, nil
@@ -26,6 +31,7 @@ func (s *Source) TopicConfigs(ctx context.Context, names []string) (map[string]T
 	for _, n := range names {
 		r := kmsg.NewDescribeConfigsRequestResource()
 		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, n
+		r.ConfigNames = keys
 		req.Resources = append(req.Resources, r)
 		out[n] = TopicConfigs{Err: codeError("DescribeConfigs of "+n, codeUnknownTopic, nil)}
 	}
