@@ -274,6 +274,19 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 	}
 }
 
+// refusedWhy says in the words of our configuration what the server tells of a node
+// that isn't let in, "" if the text is about something else.
+func refusedWhy(text string) string {
+	switch {
+	case strings.Contains(text, "TLS route handshake error"), strings.Contains(text, "tls: "):
+		return "its certificate, the CA (cluster.tls.*) or TLS itself isn't the same on both"
+	case strings.Contains(text, "authentication error"), strings.Contains(text, "Authorization Violation"), strings.Contains(text, "authentication timeout"):
+		return "cluster.user and cluster.password, or TLS itself, aren't the same on both"
+	default:
+		return ""
+	}
+}
+
 // Errorf also finds out that another process has this node's id: the server
 // tells it to its log only.
 func (l natsLogger) Errorf(format string, v ...any) {
@@ -281,7 +294,11 @@ func (l natsLogger) Errorf(format string, v ...any) {
 	if strings.HasPrefix(format, "Error trying to connect to route") {
 		level = zap.WarnLevel // it tries again, until the other node is there
 	}
-	l.write(level, format, v)
+	if text := fmt.Sprintf(format, v...); refusedWhy(text) != "" {
+		l.log.Log(level, "connection between nodes refused: "+refusedWhy(text), zap.String("text", text))
+	} else {
+		l.write(level, format, v)
+	}
 	if l.taken != nil && strings.Contains(format, "duplicate name") {
 		l.taken(fmt.Errorf("node %d: %w", l.node, ErrNodeIDTaken))
 	}

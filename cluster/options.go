@@ -2,14 +2,11 @@ package cluster
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,27 +191,4 @@ func (o Options) routes(self messages.NodeID) []*url.URL {
 		urls = append(urls, u)
 	}
 	return urls
-}
-
-// tlsConfig is mutual TLS, or nil without TLS.
-func (o Options) tlsConfig() (*tls.Config, error) {
-	if o.TLSCert == "" {
-		return nil, nil //nolint:nilnil // no TLS is no fault
-	}
-	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("load certificate %s of connections between nodes: %w", o.TLSCert, err)
-	}
-	pem, err := os.ReadFile(o.TLSCA)
-	if err != nil {
-		return nil, fmt.Errorf("read CA of connections between nodes: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA of connections between nodes %s: %w: no certificate in it", o.TLSCA, ErrBadOption)
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert},
-		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-	}, nil
 }

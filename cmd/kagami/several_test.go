@@ -31,7 +31,8 @@ type testNodes struct {
 	t       *testing.T
 	dir     string
 	peers   map[messages.NodeID]string
-	options []string // of every node
+	options []string                          // of every node
+	own     func(id messages.NodeID) []string // of one; nil: none
 	logs    *observer.ObservedLogs
 	log     *zap.Logger
 
@@ -86,17 +87,25 @@ func (c *testNodes) settings(id messages.NodeID, more ...string) []string {
 	}
 	out := options(c.folder(id), fmt.Sprint("node.id=", id), "cluster.peers="+strings.Join(peers, ","), "default.replication.factor=3",
 		"mirror.state.topic.replication.factor=3", "kagami.journal.checkpoint.interval.ms=200", "kagami.journal.sync.interval.ms=60000")
-	return append(append(out, c.options...), more...)
+	out = append(out, c.options...)
+	if c.own != nil {
+		out = append(out, c.own(id)...)
+	}
+	return append(out, more...)
 }
 
 // try starts a node and waits until it serves.
 func (c *testNodes) try(id messages.NodeID, more ...string) error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), severalPatience)
+	defer cancel()
+	return c.tryFor(ctx, id, more...)
+}
+
+func (c *testNodes) tryFor(ctx context.Context, id messages.NodeID, more ...string) error {
 	s, err := loadSettings("", c.settings(id, more...))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), severalPatience)
-	defer cancel()
 	n, err := startNode(ctx, s, c.log.With(zap.Int32("at", int32(id))), zap.NewAtomicLevel())
 	if err != nil {
 		return err
