@@ -60,6 +60,15 @@ func (n *Node) query(ctx context.Context, name string, q *pb.Query) (*pb.QueryRe
 		if name == NodeActor {
 			return &pb.QueryResult{Result: &pb.QueryResult_ActorList{ActorList: n.list(kind.ActorList)}}, nil
 		}
+	case *pb.Query_PartitionList:
+		if name == NodeActor {
+			return &pb.QueryResult{Result: &pb.QueryResult_PartitionList{PartitionList: n.PartitionList(kind.PartitionList)}}, nil
+		}
+	case *pb.Query_MirrorList:
+		if name == NodeActor {
+			l, err := n.MirrorList(ctx, kind.MirrorList.GetMirror())
+			return &pb.QueryResult{Result: &pb.QueryResult_MirrorList{MirrorList: l}}, err
+		}
 	case *pb.Query_PartitionState:
 		if rest, ok := strings.CutPrefix(name, partActorPrefix); ok {
 			s, err := n.partitionState(rest)

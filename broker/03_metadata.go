@@ -114,12 +114,13 @@ func (s *Server) metadataTopic(r *request, img *metadata.Image, t *metadata.Topi
 	if operations {
 		out.AuthorizedOperations = s.operations(r, KindTopic, t.Name)
 	}
+	inSync := s.inSync()
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, len(t.Partitions))
 	for n := range t.Partitions {
 		p := &t.Partitions[n]
 		mp := kmsg.NewMetadataResponseTopicPartition()
 		mp.Partition, mp.LeaderEpoch = int32(n), p.LeaderEpoch
-		mp.Replicas, mp.ISR, mp.OfflineReplicas = nodeIDs(p.Replicas), nodeIDs(p.ISR), s.offline(p.Replicas)
+		mp.Replicas, mp.ISR, mp.OfflineReplicas = nodeIDs(p.Replicas), inSync(p, t.Key(int32(n))), s.offline(p.Replicas)
 		mp.Leader = int32(s.shownLeader(img, p, r.listener))
 		if mp.Leader == int32(messages.NoNode) {
 			mp.ErrorCode = kerr.LeaderNotAvailable.Code
@@ -147,6 +148,25 @@ func (s *Server) offline(ids []messages.NodeID) []int32 {
 		}
 	}
 	return out
+}
+
+// inSync makes a function that gives the ISR of partitions: the replicas on live
+// nodes that have no hole. Nobody writes it into the metadata log, for it decides
+// nothing there: the journal's quorum does.
+func (s *Server) inSync() func(*metadata.Partition, messages.PartitionKey) []int32 {
+	if s.cfg.InSync == nil {
+		return func(p *metadata.Partition, _ messages.PartitionKey) []int32 { return nodeIDs(p.ISR) }
+	}
+	whole := s.cfg.InSync()
+	return func(p *metadata.Partition, key messages.PartitionKey) []int32 {
+		out := make([]int32, 0, len(p.Replicas))
+		for _, id := range p.Replicas {
+			if whole(id, key) {
+				out = append(out, int32(id))
+			}
+		}
+		return out
+	}
 }
 
 func nodeIDs(ids []messages.NodeID) []int32 {

@@ -92,6 +92,7 @@ func (s *Server) describeTopic(r *request, name string, from int32, limit int) (
 	}
 	out.TopicID, out.IsInternal = t.ID, messages.IsInternalTopic(name)
 	out.AuthorizedOperations = s.operations(r, KindTopic, name)
+	inSync := s.inSync()
 	for n := int(from); n < len(t.Partitions); n++ {
 		if len(out.Partitions) == limit {
 			return out, int32(n)
@@ -99,7 +100,7 @@ func (s *Server) describeTopic(r *request, name string, from int32, limit int) (
 		p := &t.Partitions[n]
 		dp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 		dp.Partition, dp.LeaderEpoch = int32(n), p.LeaderEpoch
-		dp.Replicas, dp.ISR = nodeIDs(p.Replicas), nodeIDs(p.ISR)
+		dp.Replicas, dp.ISR = nodeIDs(p.Replicas), inSync(p, t.Key(int32(n)))
 		// Empty, not null: the Java admin client fails on null.
 		dp.EligibleLeaderReplicas, dp.LastKnownELR, dp.OfflineReplicas = []int32{}, []int32{}, s.offline(p.Replicas)
 		dp.LeaderID = int32(s.shownLeader(img, p, r.listener))

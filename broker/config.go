@@ -62,6 +62,9 @@ type Config struct {
 	// Live tells the nodes that clients may be sent to; nil: all. A client waits for a
 	// dead one's answer until its time-out.
 	Live func(messages.NodeID) bool
+	// InSync looks once who is alive and whole, and says it of replicas; nil: the ISR
+	// is the image's.
+	InSync func() func(messages.NodeID, messages.PartitionKey) bool
 
 	// NoSendfile copies file ranges through memory even on plain TCP.
 	NoSendfile bool

@@ -39,3 +39,26 @@ func reportOf(beat cluster.Beat, live bool, key messages.PartitionKey, position 
 	}
 	return r
 }
+
+// inSync looks who is alive and which of their replicas have a hole; nil in a cluster
+// of one.
+func (n *node) inSync() func() func(messages.NodeID, messages.PartitionKey) bool {
+	if n.journal == nil {
+		return nil
+	}
+	return func() func(messages.NodeID, messages.PartitionKey) bool {
+		live := map[messages.NodeID]map[messages.PartitionKey]bool{}
+		for _, id := range n.members.Live() {
+			live[id] = map[messages.PartitionKey]bool{}
+			if beat, _, ok := n.members.Beat(id); ok {
+				for _, key := range cluster.DecodeBehind(beat.Extension) {
+					live[id][key] = true
+				}
+			}
+		}
+		return func(id messages.NodeID, key messages.PartitionKey) bool {
+			behind, ok := live[id]
+			return ok && !behind[key]
+		}
+	}
+}

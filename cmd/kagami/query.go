@@ -20,16 +20,17 @@ import (
 // queryColumns are the columns of the tables, by query, in order. JSON has all
 // fields.
 var queryColumns = map[string][]string{
-	"partitions": {"mirror", "topic", "partition", "state", "desired", "leaderEpoch", "logStart", "end", "sourceOffset", "lag", "lme", "attempt", "error"},
-	"mirrors":    {"mirror", "coordinator", "sourceClusterId", "bootstrap", "topics", "partitions", "failed", "lag", "lastRefresh", "error"},
+	"partitions": {"mirror", "topic", "partition", "node", "state", "desired", "leaderEpoch", "logStart", "end", "sourceOffset", "lag", "lme", "attempt", "error"},
+	"mirrors":    {"mirror", "coordinator", "node", "sourceClusterId", "bootstrap", "topics", "partitions", "failed", "lag", "lastRefresh", "error"},
 	"actors":     {"node", "actor", "kind", "detail"},
+	"nodes":      {"node", "live", "controller", "leaders", "coordinators", "behind", "journalLag", "beatAge", "rack"},
 	"journal":    {"shard", "streamLeader", "current", "copies", "first", "last", "bytes", "node", "applied", "behind", "isolated", "error"},
 }
 
 // runQuery asks a node's admin port and prints a table or JSON.
 func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
-	const line = "query partitions|mirrors|actors|journal [options]"
+	const line = "query partitions|mirrors|actors|nodes|journal [options]"
 	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster (journal: as that node sees it)")
 	mirror := fs.String("mirror", "", "only this mirror")
 	topic := fs.String("topic", "", "only this topic")
@@ -40,7 +41,7 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	if queryColumns[fs.Arg(0)] == nil {
-		return usageFault(fs, line, stderr, fmt.Sprintf("want partitions, mirrors, actors or journal, not %q", fs.Arg(0)))
+		return usageFault(fs, line, stderr, fmt.Sprintf("want partitions, mirrors, actors, nodes or journal, not %q", fs.Arg(0)))
 	}
 	what := fs.Arg(0)
 	params := url.Values{}

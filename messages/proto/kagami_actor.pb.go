@@ -265,6 +265,8 @@ type Query struct {
 	//	*Query_PartitionState
 	//	*Query_MirrorSummary
 	//	*Query_ActorList
+	//	*Query_PartitionList
+	//	*Query_MirrorList
 	Query         isQuery_Query `protobuf_oneof:"query"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -334,6 +336,24 @@ func (x *Query) GetActorList() *ActorListQuery {
 	return nil
 }
 
+func (x *Query) GetPartitionList() *PartitionListQuery {
+	if x != nil {
+		if x, ok := x.Query.(*Query_PartitionList); ok {
+			return x.PartitionList
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetMirrorList() *MirrorListQuery {
+	if x != nil {
+		if x, ok := x.Query.(*Query_MirrorList); ok {
+			return x.MirrorList
+		}
+	}
+	return nil
+}
+
 type isQuery_Query interface {
 	isQuery_Query()
 }
@@ -350,11 +370,23 @@ type Query_ActorList struct {
 	ActorList *ActorListQuery `protobuf:"bytes,3,opt,name=actor_list,json=actorList,proto3,oneof"`
 }
 
+type Query_PartitionList struct {
+	PartitionList *PartitionListQuery `protobuf:"bytes,4,opt,name=partition_list,json=partitionList,proto3,oneof"`
+}
+
+type Query_MirrorList struct {
+	MirrorList *MirrorListQuery `protobuf:"bytes,5,opt,name=mirror_list,json=mirrorList,proto3,oneof"`
+}
+
 func (*Query_PartitionState) isQuery_Query() {}
 
 func (*Query_MirrorSummary) isQuery_Query() {}
 
 func (*Query_ActorList) isQuery_Query() {}
+
+func (*Query_PartitionList) isQuery_Query() {}
+
+func (*Query_MirrorList) isQuery_Query() {}
 
 // QueryResult answers the Query of the same kind.
 type QueryResult struct {
@@ -364,6 +396,8 @@ type QueryResult struct {
 	//	*QueryResult_PartitionState
 	//	*QueryResult_MirrorSummary
 	//	*QueryResult_ActorList
+	//	*QueryResult_PartitionList
+	//	*QueryResult_MirrorList
 	Result        isQueryResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -433,6 +467,24 @@ func (x *QueryResult) GetActorList() *ActorList {
 	return nil
 }
 
+func (x *QueryResult) GetPartitionList() *PartitionList {
+	if x != nil {
+		if x, ok := x.Result.(*QueryResult_PartitionList); ok {
+			return x.PartitionList
+		}
+	}
+	return nil
+}
+
+func (x *QueryResult) GetMirrorList() *MirrorList {
+	if x != nil {
+		if x, ok := x.Result.(*QueryResult_MirrorList); ok {
+			return x.MirrorList
+		}
+	}
+	return nil
+}
+
 type isQueryResult_Result interface {
 	isQueryResult_Result()
 }
@@ -449,11 +501,23 @@ type QueryResult_ActorList struct {
 	ActorList *ActorList `protobuf:"bytes,3,opt,name=actor_list,json=actorList,proto3,oneof"`
 }
 
+type QueryResult_PartitionList struct {
+	PartitionList *PartitionList `protobuf:"bytes,4,opt,name=partition_list,json=partitionList,proto3,oneof"`
+}
+
+type QueryResult_MirrorList struct {
+	MirrorList *MirrorList `protobuf:"bytes,5,opt,name=mirror_list,json=mirrorList,proto3,oneof"`
+}
+
 func (*QueryResult_PartitionState) isQueryResult_Result() {}
 
 func (*QueryResult_MirrorSummary) isQueryResult_Result() {}
 
 func (*QueryResult_ActorList) isQueryResult_Result() {}
+
+func (*QueryResult_PartitionList) isQueryResult_Result() {}
+
+func (*QueryResult_MirrorList) isQueryResult_Result() {}
 
 // PartitionStateQuery asks a partition actor.
 type PartitionStateQuery struct {
@@ -925,6 +989,233 @@ func (x *Losses) GetGapAtMillis() int64 {
 	return 0
 }
 
+// PartitionListQuery asks a node, actor name "node", for the mirror partitions that
+// it leads.
+type PartitionListQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for all.
+	Mirror string `protobuf:"bytes,1,opt,name=mirror,proto3" json:"mirror,omitempty"`
+	Topic  string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// At most that many, in order of topic and partition; 0 for the node's own limit.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only those above this one; topic empty for all.
+	AfterTopic     string `protobuf:"bytes,4,opt,name=after_topic,json=afterTopic,proto3" json:"after_topic,omitempty"`
+	AfterPartition int32  `protobuf:"varint,5,opt,name=after_partition,json=afterPartition,proto3" json:"after_partition,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PartitionListQuery) Reset() {
+	*x = PartitionListQuery{}
+	mi := &file_kagami_actor_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionListQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionListQuery) ProtoMessage() {}
+
+func (x *PartitionListQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionListQuery.ProtoReflect.Descriptor instead.
+func (*PartitionListQuery) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PartitionListQuery) GetMirror() string {
+	if x != nil {
+		return x.Mirror
+	}
+	return ""
+}
+
+func (x *PartitionListQuery) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PartitionListQuery) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *PartitionListQuery) GetAfterTopic() string {
+	if x != nil {
+		return x.AfterTopic
+	}
+	return ""
+}
+
+func (x *PartitionListQuery) GetAfterPartition() int32 {
+	if x != nil {
+		return x.AfterPartition
+	}
+	return 0
+}
+
+// PartitionList is what a node leads.
+type PartitionList struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Partitions []*PartitionState      `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// There are more: ask again after the last one.
+	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionList) Reset() {
+	*x = PartitionList{}
+	mi := &file_kagami_actor_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionList) ProtoMessage() {}
+
+func (x *PartitionList) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionList.ProtoReflect.Descriptor instead.
+func (*PartitionList) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PartitionList) GetPartitions() []*PartitionState {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *PartitionList) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// MirrorListQuery asks a node, actor name "node", for all mirrors at once, as far as
+// it has them: each summary counts the partitions that the node leads.
+type MirrorListQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for all.
+	Mirror        string `protobuf:"bytes,1,opt,name=mirror,proto3" json:"mirror,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorListQuery) Reset() {
+	*x = MirrorListQuery{}
+	mi := &file_kagami_actor_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorListQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorListQuery) ProtoMessage() {}
+
+func (x *MirrorListQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorListQuery.ProtoReflect.Descriptor instead.
+func (*MirrorListQuery) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MirrorListQuery) GetMirror() string {
+	if x != nil {
+		return x.Mirror
+	}
+	return ""
+}
+
+// MirrorList is a node's share of the mirrors.
+type MirrorList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mirrors       []*MirrorSummary       `protobuf:"bytes,1,rep,name=mirrors,proto3" json:"mirrors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorList) Reset() {
+	*x = MirrorList{}
+	mi := &file_kagami_actor_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorList) ProtoMessage() {}
+
+func (x *MirrorList) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorList.ProtoReflect.Descriptor instead.
+func (*MirrorList) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *MirrorList) GetMirrors() []*MirrorSummary {
+	if x != nil {
+		return x.Mirrors
+	}
+	return nil
+}
+
 // MirrorSummaryQuery asks the mirror actor of a mirror.
 type MirrorSummaryQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -934,7 +1225,7 @@ type MirrorSummaryQuery struct {
 
 func (x *MirrorSummaryQuery) Reset() {
 	*x = MirrorSummaryQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1237,7 @@ func (x *MirrorSummaryQuery) String() string {
 func (*MirrorSummaryQuery) ProtoMessage() {}
 
 func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1250,7 @@ func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummaryQuery.ProtoReflect.Descriptor instead.
 func (*MirrorSummaryQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
 }
 
 // MirrorSummary is a mirror as its actor sees it.
@@ -985,7 +1276,7 @@ type MirrorSummary struct {
 
 func (x *MirrorSummary) Reset() {
 	*x = MirrorSummary{}
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1288,7 @@ func (x *MirrorSummary) String() string {
 func (*MirrorSummary) ProtoMessage() {}
 
 func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1301,7 @@ func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummary.ProtoReflect.Descriptor instead.
 func (*MirrorSummary) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MirrorSummary) GetMirror() string {
@@ -1103,7 +1394,7 @@ type ActorListQuery struct {
 
 func (x *ActorListQuery) Reset() {
 	*x = ActorListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1406,7 @@ func (x *ActorListQuery) String() string {
 func (*ActorListQuery) ProtoMessage() {}
 
 func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1419,7 @@ func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorListQuery.ProtoReflect.Descriptor instead.
 func (*ActorListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActorListQuery) GetNamePrefix() string {
@@ -1158,7 +1449,7 @@ type ActorList struct {
 
 func (x *ActorList) Reset() {
 	*x = ActorList{}
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1461,7 @@ func (x *ActorList) String() string {
 func (*ActorList) ProtoMessage() {}
 
 func (x *ActorList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1474,7 @@ func (x *ActorList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorList.ProtoReflect.Descriptor instead.
 func (*ActorList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActorList) GetNodeId() int32 {
@@ -1224,7 +1515,7 @@ type ActorInfo struct {
 
 func (x *ActorInfo) Reset() {
 	*x = ActorInfo{}
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1527,7 @@ func (x *ActorInfo) String() string {
 func (*ActorInfo) ProtoMessage() {}
 
 func (x *ActorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1540,7 @@ func (x *ActorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorInfo.ProtoReflect.Descriptor instead.
 func (*ActorInfo) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ActorInfo) GetName() string {
@@ -1307,18 +1598,24 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"\apayload\x18\x02 \x01(\fR\apayload\"M\n" +
 	"\x06Status\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.kagami.actor.v1.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xf1\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x84\x03\n" +
 	"\x05Query\x12O\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2$.kagami.actor.v1.PartitionStateQueryH\x00R\x0epartitionState\x12L\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2#.kagami.actor.v1.MirrorSummaryQueryH\x00R\rmirrorSummary\x12@\n" +
 	"\n" +
-	"actor_list\x18\x03 \x01(\v2\x1f.kagami.actor.v1.ActorListQueryH\x00R\tactorListB\a\n" +
-	"\x05query\"\xe9\x01\n" +
+	"actor_list\x18\x03 \x01(\v2\x1f.kagami.actor.v1.ActorListQueryH\x00R\tactorList\x12L\n" +
+	"\x0epartition_list\x18\x04 \x01(\v2#.kagami.actor.v1.PartitionListQueryH\x00R\rpartitionList\x12C\n" +
+	"\vmirror_list\x18\x05 \x01(\v2 .kagami.actor.v1.MirrorListQueryH\x00R\n" +
+	"mirrorListB\a\n" +
+	"\x05query\"\xf2\x02\n" +
 	"\vQueryResult\x12J\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2\x1f.kagami.actor.v1.PartitionStateH\x00R\x0epartitionState\x12G\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2\x1e.kagami.actor.v1.MirrorSummaryH\x00R\rmirrorSummary\x12;\n" +
 	"\n" +
-	"actor_list\x18\x03 \x01(\v2\x1a.kagami.actor.v1.ActorListH\x00R\tactorListB\b\n" +
+	"actor_list\x18\x03 \x01(\v2\x1a.kagami.actor.v1.ActorListH\x00R\tactorList\x12G\n" +
+	"\x0epartition_list\x18\x04 \x01(\v2\x1e.kagami.actor.v1.PartitionListH\x00R\rpartitionList\x12>\n" +
+	"\vmirror_list\x18\x05 \x01(\v2\x1b.kagami.actor.v1.MirrorListH\x00R\n" +
+	"mirrorListB\b\n" +
 	"\x06result\"\x15\n" +
 	"\x13PartitionStateQuery\"\xee\x06\n" +
 	"\x0ePartitionState\x12\x16\n" +
@@ -1369,7 +1666,24 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"\x06cut_to\x18\x04 \x01(\x03R\x05cutTo\x12\x19\n" +
 	"\bgap_from\x18\x05 \x01(\x03R\agapFrom\x12\x15\n" +
 	"\x06gap_to\x18\x06 \x01(\x03R\x05gapTo\x12\"\n" +
-	"\rgap_at_millis\x18\a \x01(\x03R\vgapAtMillis\"\x14\n" +
+	"\rgap_at_millis\x18\a \x01(\x03R\vgapAtMillis\"\xa2\x01\n" +
+	"\x12PartitionListQuery\x12\x16\n" +
+	"\x06mirror\x18\x01 \x01(\tR\x06mirror\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1f\n" +
+	"\vafter_topic\x18\x04 \x01(\tR\n" +
+	"afterTopic\x12'\n" +
+	"\x0fafter_partition\x18\x05 \x01(\x05R\x0eafterPartition\"n\n" +
+	"\rPartitionList\x12?\n" +
+	"\n" +
+	"partitions\x18\x01 \x03(\v2\x1f.kagami.actor.v1.PartitionStateR\n" +
+	"partitions\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\")\n" +
+	"\x0fMirrorListQuery\x12\x16\n" +
+	"\x06mirror\x18\x01 \x01(\tR\x06mirror\"F\n" +
+	"\n" +
+	"MirrorList\x128\n" +
+	"\amirrors\x18\x01 \x03(\v2\x1e.kagami.actor.v1.MirrorSummaryR\amirrors\"\x14\n" +
 	"\x12MirrorSummaryQuery\"\xad\x04\n" +
 	"\rMirrorSummary\x12\x16\n" +
 	"\x06mirror\x18\x01 \x01(\tR\x06mirror\x12*\n" +
@@ -1428,7 +1742,7 @@ func file_kagami_actor_proto_rawDescGZIP() []byte {
 }
 
 var file_kagami_actor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_kagami_actor_proto_goTypes = []any{
 	(Code)(0),                   // 0: kagami.actor.v1.Code
 	(*ActorRequest)(nil),        // 1: kagami.actor.v1.ActorRequest
@@ -1440,31 +1754,41 @@ var file_kagami_actor_proto_goTypes = []any{
 	(*PartitionState)(nil),      // 7: kagami.actor.v1.PartitionState
 	(*Fetcher)(nil),             // 8: kagami.actor.v1.Fetcher
 	(*Losses)(nil),              // 9: kagami.actor.v1.Losses
-	(*MirrorSummaryQuery)(nil),  // 10: kagami.actor.v1.MirrorSummaryQuery
-	(*MirrorSummary)(nil),       // 11: kagami.actor.v1.MirrorSummary
-	(*ActorListQuery)(nil),      // 12: kagami.actor.v1.ActorListQuery
-	(*ActorList)(nil),           // 13: kagami.actor.v1.ActorList
-	(*ActorInfo)(nil),           // 14: kagami.actor.v1.ActorInfo
-	nil,                         // 15: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	(*PartitionListQuery)(nil),  // 10: kagami.actor.v1.PartitionListQuery
+	(*PartitionList)(nil),       // 11: kagami.actor.v1.PartitionList
+	(*MirrorListQuery)(nil),     // 12: kagami.actor.v1.MirrorListQuery
+	(*MirrorList)(nil),          // 13: kagami.actor.v1.MirrorList
+	(*MirrorSummaryQuery)(nil),  // 14: kagami.actor.v1.MirrorSummaryQuery
+	(*MirrorSummary)(nil),       // 15: kagami.actor.v1.MirrorSummary
+	(*ActorListQuery)(nil),      // 16: kagami.actor.v1.ActorListQuery
+	(*ActorList)(nil),           // 17: kagami.actor.v1.ActorList
+	(*ActorInfo)(nil),           // 18: kagami.actor.v1.ActorInfo
+	nil,                         // 19: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
 }
 var file_kagami_actor_proto_depIdxs = []int32{
 	3,  // 0: kagami.actor.v1.ActorResponse.status:type_name -> kagami.actor.v1.Status
 	0,  // 1: kagami.actor.v1.Status.code:type_name -> kagami.actor.v1.Code
 	6,  // 2: kagami.actor.v1.Query.partition_state:type_name -> kagami.actor.v1.PartitionStateQuery
-	10, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
-	12, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
-	7,  // 5: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
-	11, // 6: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
-	13, // 7: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
-	8,  // 8: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
-	9,  // 9: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
-	15, // 10: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
-	14, // 11: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	14, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
+	16, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
+	10, // 5: kagami.actor.v1.Query.partition_list:type_name -> kagami.actor.v1.PartitionListQuery
+	12, // 6: kagami.actor.v1.Query.mirror_list:type_name -> kagami.actor.v1.MirrorListQuery
+	7,  // 7: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
+	15, // 8: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
+	17, // 9: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
+	11, // 10: kagami.actor.v1.QueryResult.partition_list:type_name -> kagami.actor.v1.PartitionList
+	13, // 11: kagami.actor.v1.QueryResult.mirror_list:type_name -> kagami.actor.v1.MirrorList
+	8,  // 12: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
+	9,  // 13: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
+	7,  // 14: kagami.actor.v1.PartitionList.partitions:type_name -> kagami.actor.v1.PartitionState
+	15, // 15: kagami.actor.v1.MirrorList.mirrors:type_name -> kagami.actor.v1.MirrorSummary
+	19, // 16: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	18, // 17: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_kagami_actor_proto_init() }
@@ -1476,11 +1800,15 @@ func file_kagami_actor_proto_init() {
 		(*Query_PartitionState)(nil),
 		(*Query_MirrorSummary)(nil),
 		(*Query_ActorList)(nil),
+		(*Query_PartitionList)(nil),
+		(*Query_MirrorList)(nil),
 	}
 	file_kagami_actor_proto_msgTypes[4].OneofWrappers = []any{
 		(*QueryResult_PartitionState)(nil),
 		(*QueryResult_MirrorSummary)(nil),
 		(*QueryResult_ActorList)(nil),
+		(*QueryResult_PartitionList)(nil),
+		(*QueryResult_MirrorList)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1488,7 +1816,7 @@ func file_kagami_actor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kagami_actor_proto_rawDesc), len(file_kagami_actor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
