@@ -101,8 +101,8 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 	if err != nil {
 		return err
 	}
-	if part.State().ReadOnly {
-		return s.readOnly(t, p.Partition)
+	if err := s.writable(ctx, t, p.Partition, part); err != nil {
+		return err
 	}
 	rules := s.produceRules(t, req.Version)
 	records, err := rules.check(p.Records, s.opening)
@@ -150,6 +150,38 @@ func (s *Server) mayProduce(r *request, req *kmsg.ProduceRequest, t *metadata.To
 	default:
 		return nil
 	}
+}
+
+// writable returns nil for a partition that takes writes of clients. A stopped mirror
+// topic's partition that came to this node a moment ago is read-only until its state
+// has been read (UNKNOWN): then the producer waits, as it does after the start of a
+// node. A refusal would be final for it. Its own time-out ends that, to be tried again.
+func (s *Server) writable(ctx context.Context, t *metadata.Topic, partition int32, part Partition) error {
+	if !part.State().ReadOnly {
+		return nil
+	}
+	changed := make(chan struct{}, 1)
+	cancel := part.Watch(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer cancel()
+	for part.State().ReadOnly {
+		if t.Desired != messages.DesiredStopped || s.deps.Mirrors.State(messages.TopicPartition{Topic: t.Name, Partition: partition}) != messages.StateUnknown {
+			return s.readOnly(t, partition)
+		}
+		if _, err := s.checkPartition(t, partition, messages.NoEpoch); err != nil {
+			return err // it has gone again
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the state of %s partition %d in mirror %s isn't known here yet: %w", t.Name, partition, t.Mirror, context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 // readOnly is the refusal of a client's change to a mirror partition (OP-23).

@@ -307,3 +307,26 @@ func TestProduceRecompresses(t *testing.T) {
 		}
 	}
 }
+
+// TestProduceWaitsForState: a stopped topic's partition whose leadership has just come
+// here takes a write as soon as its state is known, and doesn't refuse it for good.
+func TestProduceWaitsForState(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", 1, map[string]string{"mirror.name": "m.stopped"})
+	p := w.part("t", 0)
+	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = true })
+	c := w.dial()
+	hasty := produceRequest(9, -1, "t", messages.TopicID{}, 0, oneBatch("v"))
+	hasty.TimeoutMillis = 10
+	require.Equal(t, int16(7), produceOne(t, c, hasty).ErrorCode, "to be tried again")
+	req := produceRequest(9, -1, "t", messages.TopicID{}, 0, oneBatch("v"))
+	req.TimeoutMillis = 60_000
+	correlation := c.send(req)
+	require.Eventually(t, func() bool { return p.watched() > 0 }, 10*time.Second, time.Millisecond)
+	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = false })
+	got := c.receive(req, correlation).(*kmsg.ProduceResponse)
+	require.Zero(t, got.Topics[0].Partitions[0].ErrorCode)
+	w.states[messages.TopicPartition{Topic: "t"}] = messages.StateStopping
+	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = true })
+	require.Equal(t, int16(44), produceOne(t, c, req).ErrorCode)
+}
