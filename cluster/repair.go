@@ -192,7 +192,7 @@ func (s *streamed) keptFrom() uint64 {
 // their log it takes over their state and carries out what was kept since. done: the
 // replica follows again. Else it is to be asked for from next on.
 //
-// Nothing of it has to be durable by itself: what the checkpoint file says of a replica
+// Until it is whole nothing has to be durable: what the checkpoint file says of a replica
 // that is behind, or was whole when it fell behind, stays true while bytes are appended.
 func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err error) {
 	s.mu.Lock()

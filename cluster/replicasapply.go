@@ -270,9 +270,11 @@ func openOrCreate(ctx context.Context, logs LogStore, info persistence.Info, cfg
 
 // otherLife reports whether a folder is another life of the partition. One that
 // doesn't know its topic (its creation never became durable) is this life if
-// the checkpoint file has it, for a claim is durable before any append.
+// the checkpoint file has it, for a claim is durable before any append. With a
+// journal that goes for one that doesn't know its creation too: a topic comes again
+// with the same id, and a log without a checkpoint is copied anyway.
 func (rs *Replicas) otherLife(have, want messages.PartitionKey) bool {
-	if have.TopicID.IsZero() {
+	if have.TopicID.IsZero() || have.TopicID == want.TopicID && have.CreatedAt == 0 && rs.opts.Journal != nil {
 		return !rs.opts.Checkpoints.Known(want)
 	}
 	return have.TopicID != want.TopicID || have.CreatedAt > 0 && have.CreatedAt != want.CreatedAt

@@ -262,9 +262,6 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 	}
 	s.markLocked()
 	if op.Kind == journal.OpBaseline && err == nil {
-		if s.baseline {
-			s.rememberGrownLocked()
-		}
 		if s.baseline = false; s.d.log.End() != op.End {
 			// Another node's log has grown into the journal: this one has to copy it.
 			s.behind, s.whole, s.kept, s.keptLen, s.keptAt = true, false, nil, 0, position
@@ -272,21 +269,6 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 		}
 	}
 	return done, err
-}
-
-// rememberGrownLocked has the checkpoint say that this log counts by the stream now,
-// before anything is appended behind it: after a crash it would be taken for one of
-// a cluster of one again, and what was appended since for a part of its Baseline. If
-// the disk doesn't take it, the replica copies.
-func (s *streamed) rememberGrownLocked() {
-	err := s.d.log.Flush()
-	if err == nil {
-		err = s.d.checkpoints.Put(true, s.checkpointLocked())
-	}
-	if err != nil {
-		s.behind, s.cause, s.whole = true, fmt.Errorf("remember that a log has grown into the journal: %w", err), false
-		s.shard.fellBehind(s)
-	}
 }
 
 func (s *streamed) markLocked() {
@@ -346,7 +328,14 @@ func (s *streamed) replayLocked() {
 		}
 		return
 	}
-	s.kept, s.keptLen, s.cause, s.whole = nil, 0, nil, false
+	s.kept, s.keptLen, s.keptAt = nil, 0, max(s.keptAt, s.d.state.Sequence)
+	s.d.incomplete = false
+	err := s.d.log.Flush()
+	if err == nil {
+		err = s.d.checkpoints.Put(true, s.checkpointLocked())
+	}
+	// Not before that is durable: others count on a whole replica, also after its crash.
+	s.behind, s.cause, s.whole = err != nil, err, err != nil
 }
 
 func keptBytes(kept []keptOperation) (n int) {

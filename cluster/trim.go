@@ -56,7 +56,8 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 				}
 			}
 		}
-		p.Sole = !p.Live && int64(state.Bytes) > j.opts.TrimBytes && v.Sole(node, id)
+		// With metadata that may be old nobody is given up.
+		p.Sole = !p.Live && int64(state.Bytes) > j.opts.TrimBytes && (j.Isolated(MetadataShard) || v.Sole(node, id))
 		nodes = append(nodes, p)
 	}
 	keep, givenUp := journal.Trim(state.First, int64(state.Bytes), j.opts.TrimBytes, nodes)
