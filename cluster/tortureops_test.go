@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/messages/wire"

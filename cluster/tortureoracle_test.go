@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"hash/fnv"
 	"slices"
 	"sync"
