@@ -71,15 +71,20 @@ func (o ServerOptions) withDefaults() ServerOptions {
 
 // Server is the NATS server inside this process. Only connections from inside
 // reach it; with Options it also listens for the servers of other nodes
-// and runs JetStream.
+// and runs JetStream. With Options.External it is the way to the servers of an
+// existing NATS cluster instead.
 type Server struct {
-	opts ServerOptions
-	nats *server.Server
+	opts     ServerOptions
+	nats     *server.Server // nil with an external cluster
+	external []nats.Option  // nil without one
 }
 
 // OpenServer starts the server. It doesn't wait for other nodes.
 func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	o = o.withDefaults()
+	if o.Cluster != nil && o.Cluster.External != nil {
+		return openExternal(ctx, o)
+	}
 	options, err := natsOptions(o)
 	if err != nil {
 		return nil, err
@@ -194,6 +199,9 @@ func (s *Server) Clustered() bool { return s.opts.Cluster != nil }
 
 // ListenAddress is where other nodes connect to, "" for a node that is alone.
 func (s *Server) ListenAddress() string {
+	if s.nats == nil {
+		return ""
+	}
 	if a := s.nats.ClusterAddr(); a != nil {
 		return a.String()
 	}
@@ -202,6 +210,9 @@ func (s *Server) ListenAddress() string {
 
 // Connected lists the other nodes that a route exists to, by id.
 func (s *Server) Connected() []messages.NodeID {
+	if s.nats == nil {
+		return nil
+	}
 	routes, err := s.nats.Routez(nil)
 	if err != nil {
 		return nil
@@ -216,10 +227,13 @@ func (s *Server) Connected() []messages.NodeID {
 	return slices.Compact(ids)
 }
 
-// connect opens a connection from inside the process.
+// Embedded reports whether the journal's servers are those of the nodes.
+func (s *Server) Embedded() bool { return s.nats != nil }
+
+// connect opens a connection: from inside the process, or to the external cluster.
 func (s *Server) connect(name string, log *zap.Logger, more ...nats.Option) (*nats.Conn, error) {
 	options := append([]nats.Option{
-		nats.InProcessServer(s.nats), nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {
@@ -228,7 +242,15 @@ func (s *Server) connect(name string, log *zap.Logger, more ...nats.Option) (*na
 			log.Warn("bus connection reports an error", zap.String("subject", subject), zap.Error(err))
 		}),
 	}, more...)
-	conn, err := nats.Connect("", options...)
+	if s.nats == nil {
+		urls := strings.Join(s.opts.Cluster.External.URLs, ",")
+		conn, err := nats.Connect(urls, append(options, s.external...)...)
+		if err != nil {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", urls, err)
+		}
+		return conn, nil
+	}
+	conn, err := nats.Connect("", append(options, nats.InProcessServer(s.nats))...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to embedded NATS server: %w", err)
 	}
@@ -239,6 +261,9 @@ func (s *Server) connect(name string, log *zap.Logger, more ...nats.Option) (*na
 // server are closed before it: it steps down from every stream that it leads,
 // so that others go on within milliseconds. It may be called twice.
 func (s *Server) Close() {
+	if s.nats == nil {
+		return
+	}
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
 }

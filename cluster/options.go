@@ -29,6 +29,10 @@ type Options struct {
 	// Peers are the other configured nodes and where they listen, host:port. The
 	// node itself may be among them; it is left out.
 	Peers map[messages.NodeID]string
+	// External is an existing NATS cluster that is used instead of servers of the nodes'
+	// own: then there are no peers, and none of Name, Listen, Advertise, StoreDir,
+	// SyncInterval and the security of connections between nodes is used.
+	External *External
 	// StoreDir is the folder of the JetStream files.
 	StoreDir string
 	// SyncInterval is how often JetStream's files are synced. 0 syncs in every
@@ -76,6 +80,25 @@ func (o Options) Validate(self messages.NodeID) error {
 	bad := func(format string, v ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrBadOption}, v...)...))
 	}
+	if o.External != nil {
+		errs = append(errs, o.External.Validate())
+	} else {
+		o.checkOwnServers(bad, self)
+	}
+	if o.SyncInterval < 0 || o.BeatInterval < 0 || o.JournalBytesMax < 0 || o.DuplicateWindow < 0 {
+		bad("negative value: sync interval %v, beat interval %v, journal bytes %d, duplicate window %v",
+			o.SyncInterval, o.BeatInterval, o.JournalBytesMax, o.DuplicateWindow)
+	}
+	if e := o.ElectionTimeout; e != 0 && (e < ElectionTimeoutMin || e > electionMinDefault) {
+		bad("election timeout %v is neither 0 nor from %v to %v", e, ElectionTimeoutMin, electionMinDefault)
+	}
+	if o.DeadAfter < 2*o.BeatInterval {
+		bad("a node would be dead after %v with a beat every %v: at least two beats must fit", o.DeadAfter, o.BeatInterval)
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) checkOwnServers(bad func(string, ...any), self messages.NodeID) {
 	if strings.ContainsAny(o.Name, " \t\r\n") {
 		bad("cluster name %q has white space", o.Name)
 	}
@@ -101,17 +124,6 @@ func (o Options) Validate(self messages.NodeID) error {
 		addresses = append(addresses, a)
 	}
 	o.checkSecurity(bad, addresses)
-	if o.SyncInterval < 0 || o.BeatInterval < 0 || o.JournalBytesMax < 0 || o.DuplicateWindow < 0 {
-		bad("negative value: sync interval %v, beat interval %v, journal bytes %d, duplicate window %v",
-			o.SyncInterval, o.BeatInterval, o.JournalBytesMax, o.DuplicateWindow)
-	}
-	if e := o.ElectionTimeout; e != 0 && (e < ElectionTimeoutMin || e > electionMinDefault) {
-		bad("election timeout %v is neither 0 nor from %v to %v", e, ElectionTimeoutMin, electionMinDefault)
-	}
-	if o.DeadAfter < 2*o.BeatInterval {
-		bad("a node would be dead after %v with a beat every %v: at least two beats must fit", o.DeadAfter, o.BeatInterval)
-	}
-	return errors.Join(errs...)
 }
 
 func (o Options) checkSecurity(bad func(string, ...any), addresses []string) {

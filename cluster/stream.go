@@ -216,7 +216,7 @@ func (st *Stream) config(o StreamOptions) jetstream.StreamConfig {
 		RePublish: &jetstream.RePublish{Source: st.subject, Destination: st.follow},
 		Metadata:  o.Metadata,
 	}
-	if o.Replicas == 1 && o.Leader != nil {
+	if o.Replicas == 1 && o.Leader != nil && st.streams.server.Embedded() {
 		c.Placement = &jetstream.Placement{Tags: []string{natsName(*o.Leader)}}
 	}
 	return c
@@ -323,12 +323,16 @@ func (st *Stream) Leader(ctx context.Context) (messages.NodeID, error) {
 }
 
 // StepDown moves the lead to a node, or away from the leader if preferred is
-// negative. It does nothing if that node leads.
+// negative. It does nothing if that node leads, and with an external cluster, whose
+// servers aren't nodes, it does nothing for a node.
 func (st *Stream) StepDown(ctx context.Context, preferred messages.NodeID) error {
 	request := struct {
 		Placement any `json:"placement,omitempty"`
 	}{}
 	if preferred >= 0 {
+		if !st.streams.server.Embedded() {
+			return nil
+		}
 		if leader, err := st.Leader(ctx); err != nil || leader == preferred {
 			return err
 		}

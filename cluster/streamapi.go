@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
 
 	"kagami/messages"
 )
@@ -52,15 +53,21 @@ var (
 const (
 	retryWaitMin = 20 * time.Millisecond
 	retryWaitMax = 500 * time.Millisecond
+	retryTell    = 5 * time.Second // longer than most elections
 )
 
 // retry calls f until it succeeds, fails for good, or ctx ends; then the error
 // has both the cause and the last failure.
 func (s *Streams) retry(ctx context.Context, f func(ctx context.Context) error) error {
+	began, told := s.opts.Clock.Now(), false
 	for wait := retryWaitMin; ; wait = min(2*wait, retryWaitMax) {
 		err := f(ctx)
 		if err == nil || !retriable(err) {
 			return err
+		}
+		if !told && s.opts.Clock.Now().Sub(began) > retryTell {
+			told = true
+			s.log.Warn("the journal doesn't do what it is asked for, tried again", zap.Error(err))
 		}
 		if cause := s.opts.Clock.Sleep(ctx, wait); cause != nil {
 			return fmt.Errorf("%w (last: %w)", cause, err)
@@ -203,8 +210,13 @@ func (st *Stream) State(ctx context.Context) (StreamState, error) {
 	}
 	out := StreamState{Bytes: info.State.Bytes, Replicas: info.Config.Replicas, MessageCount: info.State.Msgs, Moving: info.Cluster.Desired != nil}
 	out.First, out.Last = bounds(info)
-	out.Leader, _ = natsNode(info.Cluster.Leader)
-	out.Current = []messages.NodeID{out.Leader}
+	var isNode bool
+	if out.Leader, isNode = natsNode(info.Cluster.Leader); !isNode {
+		out.Leader = messages.NoNode // of an external cluster
+	}
+	if isNode {
+		out.Current = []messages.NodeID{out.Leader}
+	}
 	for _, p := range info.Cluster.Replicas {
 		if id, ok := natsNode(p.Name); ok && p.Current && !p.Offline && !p.Pending {
 			out.Current = append(out.Current, id)

@@ -41,6 +41,7 @@ type settings struct {
 
 	cluster            *cluster.Options // nil: a cluster of one
 	clusterID          string           // that the configuration demands
+	natsReplicas       int              // of the journal's streams on an external NATS cluster
 	checkpointInterval time.Duration
 
 	retentionInterval time.Duration
@@ -120,8 +121,8 @@ func parseSettings(static map[string]string) (settings, error) {
 func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) error {
 	s.clusterID = v.String(configs.ClusterID)
 	s.checkpointInterval = time.Duration(v.Int64(configs.JournalCheckpointMs)) * time.Millisecond
-	peers := messages.ParseList(v.String(configs.ClusterPeers))
-	if len(peers) == 0 {
+	peers, external := messages.ParseList(v.String(configs.ClusterPeers)), messages.ParseList(v.String(configs.NATSURL))
+	if len(peers) == 0 && len(external) == 0 {
 		return nil
 	}
 	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
@@ -132,6 +133,18 @@ func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) e
 		User: v.String(configs.ClusterUser), Password: v.String(configs.ClusterPassword),
 		BeatInterval: ms(configs.ClusterBeatMs), DeadAfter: ms(configs.ClusterDeadMs), JournalBytesMax: v.Int64(configs.JournalBytes),
 		ElectionTimeout: ms(configs.JournalElectionMs),
+	}
+	if len(external) > 0 {
+		if len(peers) > 0 {
+			fault(configs.ClusterPeers, "set together with "+configs.NATSURL+": nodes meet either one another's servers or the existing ones")
+		}
+		o.External = &cluster.External{
+			URLs: external, User: v.String(configs.NATSUser), Password: v.String(configs.NATSPassword), Token: v.String(configs.NATSToken),
+			CredentialsFile: v.String(configs.NATSCredentials),
+			TLSCert:         v.String(configs.NATSTLSCertificate), TLSKey: v.String(configs.NATSTLSKey), TLSCA: v.String(configs.NATSTLSCA),
+		}
+		s.natsReplicas, s.cluster = v.Int(configs.NATSReplicas), &o
+		return o.Validate(s.nodeID)
 	}
 	for _, peer := range peers {
 		idText, address, ok := strings.Cut(peer, "@")

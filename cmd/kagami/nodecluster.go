@@ -43,7 +43,8 @@ func (n *node) joinCluster(ctx context.Context) error {
 	server := cluster.ServerOptions{
 		Node: n.settings.nodeID, Cluster: n.settings.cluster, OnNodeIDTaken: n.end, Clock: n.clock, Logger: n.log,
 	}
-	if demanded != "" {
+	embedded := n.settings.cluster.External == nil
+	if demanded != "" && embedded {
 		if err := cluster.Probe(ctx, server, demanded); err != nil {
 			return err
 		}
@@ -72,6 +73,9 @@ func (n *node) joinCluster(ctx context.Context) error {
 		return err
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
+	if !embedded {
+		return nil
+	}
 	return cluster.MarkJournal(persistence.OSFS{}, n.settings.cluster.StoreDir, n.clusterID)
 }
 
@@ -97,8 +101,11 @@ func (n *node) checkFolders(data string) (string, error) {
 	return id, nil
 }
 
-// journalCopies is how many nodes hold each journal stream.
+// journalCopies is how many servers hold each journal stream.
 func (n *node) journalCopies() int {
+	if n.settings.cluster.External != nil {
+		return n.settings.natsReplicas
+	}
 	nodes := len(n.settings.cluster.Peers)
 	if _, self := n.settings.cluster.Peers[n.settings.nodeID]; !self {
 		nodes++

@@ -85,8 +85,11 @@ func (c *testNodes) settings(id messages.NodeID, more ...string) []string {
 	for _, p := range slices.Sorted(maps.Keys(c.peers)) {
 		peers = append(peers, fmt.Sprintf("%d@%s", p, c.peers[p]))
 	}
-	out := options(c.folder(id), fmt.Sprint("node.id=", id), "cluster.peers="+strings.Join(peers, ","), "default.replication.factor=3",
+	out := options(c.folder(id), fmt.Sprint("node.id=", id), "default.replication.factor=3",
 		"mirror.state.topic.replication.factor=3", "kagami.journal.checkpoint.interval.ms=200", "kagami.journal.sync.interval.ms=60000")
+	if len(peers) > 0 {
+		out = append(out, "cluster.peers="+strings.Join(peers, ","))
+	}
 	out = append(out, c.options...)
 	if c.own != nil {
 		out = append(out, c.own(id)...)

@@ -44,6 +44,15 @@ const (
 	ClusterTLSCertificate = "cluster.tls.certificate.file"
 	ClusterTLSKey         = "cluster.tls.key.file"
 	ClusterTLSCA          = "cluster.tls.ca.file"
+	NATSURL               = "nats.url"
+	NATSUser              = "nats.user"
+	NATSPassword          = "nats.password"
+	NATSToken             = "nats.token"
+	NATSCredentials       = "nats.credentials.file"
+	NATSTLSCertificate    = "nats.tls.certificate.file"
+	NATSTLSKey            = "nats.tls.key.file"
+	NATSTLSCA             = "nats.tls.ca.file"
+	NATSReplicas          = "nats.journal.replicas"
 	ClusterBeatMs         = "kagami.cluster.heartbeat.interval.ms"
 	ClusterDeadMs         = "kagami.cluster.node.timeout.ms"
 	JournalSyncMs         = "kagami.journal.sync.interval.ms"
@@ -160,6 +169,15 @@ func brokerClusterDefs() []Def {
 		{Name: ClusterTLSCertificate, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with this node's certificate for connections between nodes. With it go the key and the CA; both sides show a certificate."},
 		{Name: ClusterTLSKey, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the key of that certificate."},
 		{Name: ClusterTLSCA, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the CA that signed the nodes' certificates."},
+		{Name: NATSURL, Type: TypeList, High: true, Change: ChangeRestart, Doc: "Servers of an existing NATS cluster with JetStream, nats://host:port or tls://host:port, that the nodes use instead of servers of their own; in place of cluster.peers. One account for each Kagami cluster, max_payload of at least 21 MiB."},
+		{Name: NATSUser, Type: TypeString, Change: ChangeRestart, Doc: "User at those servers."},
+		{Name: NATSPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of nats.user."},
+		{Name: NATSToken, Type: TypePassword, Change: ChangeRestart, Doc: "Token for those servers, in place of user and password."},
+		{Name: NATSCredentials, Type: TypeString, Change: ChangeRestart, Doc: "Credentials file (JWT and seed) for those servers, in place of user and password."},
+		{Name: NATSTLSCertificate, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with this node's certificate for those servers, if they ask for one."},
+		{Name: NATSTLSKey, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the key of that certificate."},
+		{Name: NATSTLSCA, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the CA of those servers' certificates. Not set: the system's."},
+		{Name: NATSReplicas, Type: TypeInt, Default: new("3"), Change: ChangeRestart, check: between(1, 5), Doc: "Copies of each journal stream on those servers: 1, 3 or 5. Of streams that aren't there yet."},
 		{Name: ClusterBeatMs, Type: TypeLong, Default: new("250"), Change: ChangeRestart, check: atLeast(10), Doc: "Pause, ms, between two heartbeats of a node."},
 		{Name: ClusterDeadMs, Type: TypeLong, Default: new("2500"), Change: ChangeRestart, check: atLeast(100), Doc: "A node without a heartbeat for this time, ms, counts as dead, and one that the journal doesn't reach for it leads nothing."},
 		{Name: JournalSyncMs, Type: TypeLong, Default: new("0"), Change: ChangeRestart, check: atLeast(0), Doc: "How often, ms, the journal's files are synced. 0: in every write, before it counts."},
