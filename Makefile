@@ -5,6 +5,7 @@ FUZZTIME ?= 10s
 SEED     ?=
 SEEDS    ?=
 SOURCE   ?= kagami
+NODES    ?= 1
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BIN      := bin
 
@@ -19,12 +20,13 @@ build:
 run: build
 	$(BIN)/kagami server
 
-## demo: two nodes; mirror, lag, failover, failback, comparison (SOURCE=kafka: real Apache Kafka as the source)
+## demo: two nodes; mirror, lag, failover, failback, comparison (SOURCE=kafka: real Apache Kafka as the source;
+##       NODES=3: the destination is a cluster of three, one of which is killed on the way)
 demo: build
 ifeq ($(SOURCE),kafka)
-	$(GO) run ./test/kafka/with $(BIN)/kagami demo --source-bootstrap={}
+	$(GO) run ./test/kafka/with $(BIN)/kagami demo --nodes=$(NODES) --source-bootstrap={}
 else
-	$(BIN)/kagami demo
+	$(BIN)/kagami demo --nodes=$(NODES)
 endif
 
 ## test: all tests. Real-Kafka tests are skipped with a count where Java or Maven are missing

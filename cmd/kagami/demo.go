@@ -29,7 +29,9 @@ type demo struct {
 
 	// sourceBootstrap is set when the source isn't a node of ours (real Kafka).
 	sourceBootstrap string
-	a, b            *demoNode
+	nodes           int // of B
+	a               *demoNode
+	b               []*demoNode
 	ca, cb          *demoCluster
 }
 
@@ -41,6 +43,7 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	source := fs.String("source-bootstrap", "", "use this Kafka cluster as the source (first half only) instead of a node of our own")
 	seconds := fs.Duration("phase", 6*time.Second, "how long each load phase takes")
 	rate := fs.Int("rate", 8000, "records of 1 KiB per second")
+	nodes := fs.Int("nodes", 1, "nodes of the destination: 3 form a cluster, one of which is killed on the way")
 	keep := fs.Bool("keep", false, "keep the demo's folder")
 	if err := parse(fs, line, 0, args, stdout, stderr); err != nil {
 		return err
@@ -48,11 +51,14 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if *rate < 1 || *seconds <= 0 {
 		return usageFault(fs, line, stderr, "--rate and --phase must be above 0")
 	}
+	if *nodes != 1 && *nodes < 3 {
+		return usageFault(fs, line, stderr, "--nodes must be 1, or 3 and more: two don't outlive the loss of one")
+	}
 	dir, err := os.MkdirTemp("", "kagami-demo-")
 	if err != nil {
 		return fmt.Errorf("make the demo's folder: %w", err)
 	}
-	d := &demo{out: stdout, dir: dir, topics: []string{"orders", "payments"}, seconds: *seconds, rate: *rate, sourceBootstrap: *source}
+	d := &demo{out: stdout, dir: dir, topics: []string{"orders", "payments"}, seconds: *seconds, rate: *rate, sourceBootstrap: *source, nodes: *nodes}
 	defer func() {
 		d.shutdown()
 		if *keep {
@@ -63,9 +69,9 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			sayf(stderr, "remove %s: %v\n", dir, err)
 		}
 	}()
-	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover, d.failback, d.compareBack}
+	steps := []func(context.Context) error{d.startClusters, d.mirror, d.failover, d.compareReplicas, d.failback, d.compareBack}
 	if d.sourceBootstrap != "" {
-		steps = []func(context.Context) error{d.startClusters, d.mirror, d.compareMirror, d.failover}
+		steps = []func(context.Context) error{d.startClusters, d.mirror, d.compareMirror, d.failover, d.compareReplicas}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -83,7 +89,7 @@ func (d *demo) shutdown() {
 			c.close()
 		}
 	}
-	for _, n := range []*demoNode{d.a, d.b} {
+	for _, n := range append([]*demoNode{d.a}, d.b...) {
 		if n != nil {
 			n.kill()
 		}
@@ -101,19 +107,16 @@ func (d *demo) startClusters(ctx context.Context) error {
 		}
 		d.sourceBootstrap = ""
 	}
-	if d.b, err = newDemoNode(ctx, "B", d.dir); err != nil {
-		return err
-	}
-	if err = d.b.start(ctx); err != nil {
+	if err = d.startB(ctx); err != nil {
 		return err
 	}
 	if d.ca, err = connect(d.sourceAddr()); err != nil {
 		return err
 	}
-	if d.cb, err = connect(d.b.kafka); err != nil {
+	if d.cb, err = connect(d.destination()); err != nil {
 		return err
 	}
-	d.say("1. Source A at %s, destination B at %s.", d.sourceAddr(), d.b.kafka)
+	d.say("1. Source A at %s, destination B at %s.", d.sourceAddr(), d.destination())
 	for topic, partitions := range map[string]int32{"orders": 3, "payments": 1} {
 		resp, err := d.ca.admin.CreateTopics(ctx, partitions, 1, nil, topic)
 		if err == nil {
@@ -143,7 +146,7 @@ func (d *demo) mirror(ctx context.Context) error {
 	if err := createAndStart(ctx, d.cb, d.ca, d.sourceAddr(), d.topics); err != nil {
 		return errors.Join(err, load.finish(ctx, false))
 	}
-	if err := d.progress(ctx, d.seconds); err != nil {
+	if err := d.watch(ctx); err != nil {
 		return errors.Join(err, load.finish(ctx, false))
 	}
 	if err := d.refuseWrites(ctx); err != nil {
@@ -160,7 +163,7 @@ func (d *demo) mirror(ctx context.Context) error {
 
 // refuseWrites shows that B is read-only.
 func (d *demo) refuseWrites(ctx context.Context) error {
-	_, err := produceOne(ctx, d.b.kafka, d.topics[0], "too early")
+	_, err := produceOne(ctx, d.destination(), d.topics[0], "too early")
 	if err == nil {
 		return fmt.Errorf("destination B took a write into %s while it is a mirror", d.topics[0])
 	}
@@ -174,7 +177,7 @@ func (d *demo) progress(ctx context.Context, long time.Duration) error {
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	var last int64
+	last := int64(-1)
 	lastAt := time.Now()
 	for {
 		select {
@@ -196,6 +199,9 @@ func (d *demo) progress(ctx context.Context, long time.Duration) error {
 			states[p.State]++
 		}
 		now := time.Now()
+		if last < 0 {
+			last = dst // nothing to compare with
+		}
 		d.say("   source %8d  destination %8d  lag %6d  %6.1f MB/s  %s", src, dst, lag,
 			float64((dst-last)*demoRecordBytes)/1e6/now.Sub(lastAt).Seconds(), stateCounts(states))
 		last, lastAt = dst, now
@@ -217,12 +223,12 @@ func (d *demo) failover(ctx context.Context) error {
 	if err := stopAndWait(ctx, d.cb, d.topics); err != nil {
 		return err
 	}
-	offset, err := produceOne(ctx, d.b.kafka, d.topics[0], "first write after the failover")
+	offset, err := produceOne(ctx, d.destination(), d.topics[0], "first write after the failover")
 	if err != nil {
 		return fmt.Errorf("first write on B: %w", err)
 	}
 	d.say("4. Failover on B: stopped and the first write stored at offset %d after %d ms.", offset, time.Since(began).Milliseconds())
-	load, err := startLoad(ctx, d.b.kafka, d.topics, d.rate)
+	load, err := startLoad(ctx, d.destination(), d.topics, d.rate)
 	if err != nil {
 		return err
 	}
@@ -255,7 +261,7 @@ func (d *demo) failback(ctx context.Context) error {
 	}
 	d.say("5. A is back with %d offsets, B has %d. A mirrors B under the same name.", before, target)
 	began := time.Now()
-	if err := createAndStart(ctx, d.ca, d.cb, d.b.kafka, d.topics); err != nil {
+	if err := createAndStart(ctx, d.ca, d.cb, d.destination(), d.topics); err != nil {
 		return err
 	}
 	if err := waitFor(ctx, time.Minute, func() (bool, string, error) {
@@ -297,7 +303,7 @@ func (d *demo) compareMirror(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("catch up: %w", err)
 	}
-	if err := d.compare(ctx, d.b.kafka); err != nil {
+	if err := d.compare(ctx, d.destination()); err != nil {
 		return err
 	}
 	d.say("   Every batch on B equals the one on A, byte for byte.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ const (
 )
 
 func startLoad(ctx context.Context, bootstrap string, topics []string, perSecond int) (*demoLoad, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordDeliveryTimeout(2*time.Second),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.RecordDeliveryTimeout(2*time.Second),
 		kgo.RequestRetries(2), kgo.ProducerBatchMaxBytes(1<<20), kgo.DefaultProduceTopic(topics[0]))
 	if err != nil {
 		return nil, fmt.Errorf("connect a producer to %s: %w", bootstrap, err)
@@ -96,7 +97,7 @@ type demoCluster struct {
 }
 
 func connect(bootstrap string) (*demoCluster, error) {
-	c, err := client.New(kgo.SeedBrokers(bootstrap), kgo.RequestRetries(5), kgo.RetryTimeout(10*time.Second))
+	c, err := client.New(kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.RequestRetries(5), kgo.RetryTimeout(10*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", bootstrap, err)
 	}

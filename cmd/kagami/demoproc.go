@@ -21,6 +21,7 @@ type demoNode struct {
 	dir   string
 	kafka string // host:port
 	admin string
+	more  []string // settings, key=value
 	cmd   *exec.Cmd
 	ended chan error
 }
@@ -46,6 +47,8 @@ func newDemoNode(ctx context.Context, name, base string) (*demoNode, error) {
 	return n, os.MkdirAll(n.dir, 0o755)
 }
 
+func (n *demoNode) data() string { return filepath.Join(n.dir, "data") }
+
 // start runs the node and waits until it is ready.
 func (n *demoNode) start(ctx context.Context) error {
 	self, err := os.Executable()
@@ -57,11 +60,13 @@ func (n *demoNode) start(ctx context.Context) error {
 		return fmt.Errorf("open log of node %s: %w", n.name, err)
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	n.cmd = exec.Command(self, "server",
-		"--set", "log.dirs="+filepath.Join(n.dir, "data"),
-		"--set", "listeners=PLAINTEXT://"+n.kafka,
-		"--set", "kagami.admin.listen="+n.admin,
-		"--set", "mirror.metadata.refresh.interval.ms=2000")
+	args := []string{"server"}
+	for _, setting := range append([]string{
+		"log.dirs=" + n.data(), "listeners=PLAINTEXT://" + n.kafka, "kagami.admin.listen=" + n.admin, "mirror.metadata.refresh.interval.ms=2000",
+	}, n.more...) {
+		args = append(args, "--set", setting)
+	}
+	n.cmd = exec.Command(self, args...)
 	n.cmd.Stdout, n.cmd.Stderr = out, out
 	n.cmd.SysProcAttr = childAttr()
 	if err := n.cmd.Start(); err != nil {

@@ -49,6 +49,13 @@ func TestDemo(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, res.Code, "%s%s", res.Stdout, res.Stderr)
 	})
+	t.Run("three nodes", func(t *testing.T) {
+		res, err := Run(ctx, "kagami", "demo", "--phase", "2s", "--nodes", "3")
+		require.NoError(t, err)
+		require.Zero(t, res.Code, "%s%s", res.Stdout, res.Stderr)
+		require.Contains(t, res.Stdout, "The files of all 12 replicas on B hold the same batches")
+		require.Contains(t, res.Stdout, "6. Every batch on A equals the one on B")
+	})
 	t.Run("kafka", func(t *testing.T) {
 		kafka.Require(t)
 		res, err := Run(ctx, "kagami", "demo", "--phase", "2s", "--source-bootstrap", kafka.Start(t, kafka.Options{}).Bootstrap())
