@@ -28,6 +28,8 @@ type orderer interface {
 	closing() (cp Checkpoint, ok bool)
 	// inOrder reports whether what is proposed here can be applied here now.
 	inOrder() bool
+	// reaches: the journal's order reaches this node now. It takes no lock.
+	reaches() bool
 	// abort lets go of an operation on its way, which may still be applied.
 	abort(cause error)
 	// end: nothing is applied from now on.
@@ -324,6 +326,8 @@ func (d *direct) closing() (cp Checkpoint, ok bool) {
 }
 
 func (d *direct) inOrder() bool { return true }
+
+func (d *direct) reaches() bool { return true }
 
 func (d *direct) abort(error) {}
 

@@ -390,7 +390,7 @@ func (j *Journal) beats(ctx context.Context) {
 
 // Isolated reports whether a shard's order hasn't reached this node for
 // IsolatedAfter; it leads nothing there then.
-func (j *Journal) Isolated(shard int32) bool { return j.shards[shard].isolated.Load() }
+func (j *Journal) Isolated(shard int32) bool { return j.shards[shard].alone() }
 
 // Progress is the sequence applied and the first one that this node still needs, by
 // shard.

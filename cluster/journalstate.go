@@ -31,7 +31,7 @@ func (j *Journal) States(ctx context.Context) []ShardState {
 		s.dirtyMu.Lock()
 		needs := s.stable.Needs()
 		s.dirtyMu.Unlock()
-		out = append(out, ShardState{Name: ShardName(id), Applied: s.applied.Load(), Stable: needs, Isolated: s.isolated.Load()})
+		out = append(out, ShardState{Name: ShardName(id), Applied: s.applied.Load(), Stable: needs, Isolated: s.alone()})
 	}
 	var asking sync.WaitGroup
 	for i := range out {

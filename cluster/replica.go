@@ -179,13 +179,14 @@ func (r *Replica) publish() {
 	r.logStart.Store(s.LogStart)
 	r.end.Store(s.LogEnd)
 	r.version.Add(1)
-	if leads := r.ledHere(s) == nil; leads != r.Leads() {
+	if leads := r.ledHere(s) == nil; leads != (r.tenure.Load()&1 == 1) {
 		r.tenure.Add(1)
 	}
 }
 
-// Leads reports whether this node has claimed the partition and still holds it.
-func (r *Replica) Leads() bool { return r.tenure.Load()&1 == 1 }
+// Leads reports whether this node has claimed the partition and still holds it, as
+// far as it can know: not while nothing has come back from the journal for long.
+func (r *Replica) Leads() bool { return r.tenure.Load()&1 == 1 && r.order.reaches() }
 
 // Tenure is odd while this node leads and grows with each change of that: who sees
 // the number that he began under knows that nobody else led in between. Watchers are

@@ -483,6 +483,24 @@ func TestShardBeatCountsFromSending(t *testing.T) {
 	}
 }
 
+// TestShardAloneAtOnce: a process that was stopped knows that it leads nothing before
+// its next round of beats.
+func TestShardAloneAtOnce(t *testing.T) {
+	s := newSeveral(t, 1, 2)
+	s.topic("t", 7, 1, 2)
+	s.nodes[1].append("t", "a")
+	r := s.nodes[1].get("t")
+	sh := s.nodes[1].journal.shardOf(r.Key())
+	st := s.streams[sh.id]
+	st.stall(true) // no beat comes back any more
+	sh.beatAt.Store(time.Now().Add(-time.Minute).UnixNano())
+	require.False(t, r.Leads())
+	_, err := r.AppendClient(t.Context(), records(0, 1, 0), anyEpoch)
+	require.ErrorIs(t, err, messages.ErrNotLeader)
+	st.stall(false)
+	require.Eventually(t, r.Leads, 20*time.Second, time.Millisecond)
+}
+
 // TestSeveralGrow: the folder of a cluster of one goes on as one of several.
 func TestSeveralGrow(t *testing.T) {
 	folder := t.TempDir()

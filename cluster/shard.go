@@ -93,7 +93,7 @@ var errUnknownOutcome = fmt.Errorf("%w: whether the operation was applied isn't 
 // propose queues an entry and waits for its verdict.
 func (s *shard) propose(ctx context.Context, p *proposal, e journal.Entry) (Applied, error) {
 	s.mu.Lock()
-	if s.closed || s.isolated.Load() {
+	if s.closed || s.alone() {
 		closed := s.closed
 		s.mu.Unlock()
 		if closed {

@@ -21,6 +21,14 @@ type beatOut struct {
 	before []uint64
 }
 
+// alone reports whether the shard's order hasn't reached this node for
+// IsolatedAfter. It looks at the clock: a process that was stopped for a while must
+// know before anything else that it knows nothing, and not at its next beat.
+func (s *shard) alone() bool {
+	at := s.beatAt.Load() // 0: it isn't followed yet
+	return s.isolated.Load() || at != 0 && s.j.clock.Now().UnixNano()-at > int64(s.j.opts.IsolatedAfter)
+}
+
 // beat sends one beat. It isn't queued behind data that waits to be sent.
 func (s *shard) beat(now time.Time) {
 	s.mu.Lock()

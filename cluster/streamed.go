@@ -424,8 +424,10 @@ func (s *streamed) State() journal.State {
 func (s *streamed) inOrder() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.behind && !s.ended && !s.shard.isolated.Load()
+	return !s.behind && !s.ended && !s.shard.alone()
 }
+
+func (s *streamed) reaches() bool { return !s.shard.alone() }
 
 // isBehind: operations wait, or a copy has to be made.
 func (s *streamed) isBehind() bool {
