@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/cluster"
 	"kagami/messages"
@@ -57,7 +59,7 @@ func TestSeveralNodesFourthJoins(t *testing.T) {
 		}
 		return nil
 	})
-	c.create(adm, "new", 16)
+	c.create(adm, "new", 64) // ids are random: with 16 it leads none in one run of a hundred
 	has := 0
 	for p, part := range c.nodes[4].store.Image().Topic("new").Partitions {
 		if part.Leader == 4 {
@@ -181,4 +183,46 @@ func TestSeveralNodesAwayForLong(t *testing.T) {
 	require.Equal(t, big.Rack, c.nodes[3].store.Image().Node(1).Rack)
 	require.Greater(t, c.nodes[3].metaReplica.Log().LogStart(), has)
 	c.equal("t", 1, 1, 3)
+}
+
+// A node that is gone for good is taken out by Kafka's own request: its replicas go to
+// the others, which have them whole, and it is refused with its old folder.
+func TestSeveralNodesUnregister(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3, 4})
+	c.start(1, 2, 3, 4)
+	_, cl, adm := c.connect(1)
+	c.create(adm, "t", 8)
+	produce(t, cl, "t", 50)
+	unregister := func() error {
+		req := kmsg.NewPtrUnregisterBrokerRequest()
+		req.BrokerID = 4
+		resp, err := req.RequestWith(t.Context(), cl)
+		if err != nil {
+			return err
+		}
+		if resp.ErrorCode != 0 {
+			return fmt.Errorf("%w: %s", kerr.ErrorForCode(resp.ErrorCode), *resp.ErrorMessage)
+		}
+		return nil
+	}
+	require.ErrorContains(t, unregister(), "node 4 is alive")
+	c.stop(4)
+	await(t, "node 4 is dead for the controller", func() error { return unregister() })
+	require.ErrorIs(t, unregister(), kerr.BrokerIDNotRegistered)
+	await(t, "three replicas on the others", func() error {
+		for p, part := range c.nodes[1].store.Image().Topic("t").Partitions {
+			if slices.Contains(part.Replicas, 4) || part.Leader == 4 || len(part.Replicas) != 3 {
+				return fmt.Errorf("partition %d is on %v", p, part.Replicas)
+			}
+		}
+		return nil
+	})
+	c.equal("t", 8, 1, 2)
+	c.equal("t", 8, 1, 3)
+	produce(t, cl, "t", 10)
+	require.EqualValues(t, 60, end(t, adm, "t"))
+
+	require.ErrorIs(t, c.try(4), errLeftovers)
+	require.NoError(t, os.RemoveAll(c.folder(4)))
+	c.start(4)
 }
