@@ -144,20 +144,21 @@ type ControllerView struct {
 	// Silence is how long nothing of the incumbent came through that log, DeadAfter
 	// how long that may be.
 	Silence, DeadAfter time.Duration
-	Live               []messages.NodeID
+	Left               bool              // the incumbent has said that it is about to end
+	Live               []messages.NodeID // without those that are about to end
 }
 
 // Turn reports whether the node may claim the metadata log, or stay the
 // controller: the incumbent stays while its beats come through the metadata log's
-// journal; after it the live node that ranks first follows, and if that one
-// doesn't for long, whoever can.
+// journal and it isn't about to end; after it the live node that ranks first follows,
+// and if that one doesn't for long, whoever can.
 func (v ControllerView) Turn() bool {
 	switch {
-	case v.Isolated:
+	case v.Isolated, len(v.Live) > 0 && !slices.Contains(v.Live, v.Node):
 		return false
 	case v.Incumbent == v.Node:
 		return true
-	case v.Incumbent != messages.NoNode && v.Silence < v.DeadAfter:
+	case v.Incumbent != messages.NoNode && v.Silence < v.DeadAfter && !v.Left:
 		return false
 	case v.Incumbent != messages.NoNode && v.Silence > 3*v.DeadAfter:
 		return true

@@ -253,6 +253,10 @@ func TestControllerTurn(t *testing.T) {
 		"the best isn't live":                           {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{second}, DeadAfter: dead, Silence: dead}, true},
 		"who ranks first doesn't take it for long":      {ControllerView{Node: second, Incumbent: first, Live: live, DeadAfter: dead, Silence: 3*dead + 1}, true},
 		"isolated, whatever else":                       {ControllerView{Node: first, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Isolated: true}, false},
+		"the incumbent is about to end":                 {ControllerView{Node: second, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, false},
+		"it is, ranks first of the others":              {ControllerView{Node: first, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, true},
+		"it is, and no other is there: it stays":        {ControllerView{Node: second, Incumbent: second, DeadAfter: dead, Left: true}, true},
+		"about to end itself, the incumbent is dead":    {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
 		"nobody is live":                                {ControllerView{Node: first, Incumbent: messages.NoNode, DeadAfter: dead}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

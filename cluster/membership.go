@@ -85,6 +85,7 @@ type Membership struct {
 	table    *beatTable
 	number   uint64 // of the last beat
 	source   func() Beat
+	leaving  bool
 	watchers map[int]func()
 	watched  int // number of the last watcher
 
@@ -139,6 +140,26 @@ func (m *Membership) Close() error {
 		return fmt.Errorf("close membership: %w", err)
 	}
 	return nil
+}
+
+// Leave has the beats say, from one that goes out now on, that this node is about to
+// end. It is alive until Close says goodbye.
+func (m *Membership) Leave() {
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
+	if m.sub != nil {
+		m.beat(false)
+	}
+}
+
+// Leaving reports whether a node has said that it is about to end, and nothing else
+// since.
+func (m *Membership) Leaving(node messages.NodeID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.table.nodes[node]
+	return n != nil && n.beat.Leaving
 }
 
 // Self is this node.
@@ -261,7 +282,7 @@ func (m *Membership) beat(bye bool) {
 	}
 	m.mu.Lock()
 	m.number++
-	b.Number = m.number
+	b.Number, b.Leaving = m.number, m.leaving || bye
 	changed := m.table.sent(m.opts.Clock.Now(), &b)
 	m.mu.Unlock()
 	m.tell(changed)

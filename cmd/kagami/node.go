@@ -87,6 +87,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},
+		{"be ready to leave", func(context.Context) error { n.defers(n.leave); return nil }}, // the first thing at the end
 	} {
 		if err := step.run(ctx); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -194,7 +195,7 @@ func (n *node) startController(ctx context.Context) error {
 	var err error
 	n.controller, err = actors.NewController(ctx, n.system, actors.ControllerOptions{
 		Node: n.settings.nodeID, ClusterID: n.clusterID, Store: n.store, Claim: n.metaReplica.Claim,
-		Live: n.members.Live, Static: n.settings.static, Others: n.others(), Clock: n.clock, Logger: n.log,
+		Live: n.staying, Static: n.settings.static, Others: n.others(), Clock: n.clock, Logger: n.log,
 	})
 	if err != nil {
 		return err

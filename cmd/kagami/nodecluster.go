@@ -267,6 +267,23 @@ func (n *node) followMetadata(ctx context.Context) error {
 	return nil
 }
 
+// errLeftovers: a node that was taken out of the cluster comes with its old folder.
+var errLeftovers = errors.New("this node was taken out of the cluster, and its folder has partitions of before: empty it to have the node join as a new one")
+
+// refuseLeftovers keeps a node outside that was unregistered: what its folder has of
+// partitions isn't followed since then.
+func (n *node) refuseLeftovers() error {
+	if n.journal == nil || n.store.Image().Node(n.settings.nodeID) != nil {
+		return nil
+	}
+	for _, info := range n.manager.Infos() {
+		if info.TopicPartition.Topic != messages.ClusterMetadataTopic {
+			return fmt.Errorf("%w (%s)", errLeftovers, n.settings.dataDir)
+		}
+	}
+	return nil
+}
+
 // Duties of the controller.
 const (
 	dutyInterval = 250 * time.Millisecond
@@ -299,13 +316,13 @@ func (n *node) candidate() bool {
 	incumbent := n.store.Image().Controller()
 	return actors.ControllerView{
 		Node: n.settings.nodeID, Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
-		Silence: n.journal.Silence(cluster.MetadataShard, incumbent), DeadAfter: n.settings.cluster.DeadAfter, Live: n.members.Live(),
+		Silence: n.journal.Silence(cluster.MetadataShard, incumbent), DeadAfter: n.settings.cluster.DeadAfter, Left: n.members.Leaving(incumbent), Live: n.staying(),
 	}.Turn()
 }
 
 // duty is what the controller has to do about leaders now.
 func (n *node) duty(img *metadata.Image) messages.Command {
-	cmd := messages.PlaceLeaders{Live: n.members.Live(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
+	cmd := messages.PlaceLeaders{Live: n.staying(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
 	for _, id := range cmd.Live {
 		if b, _, ok := n.members.Beat(id); ok {
 			cmd.Behind[id] = cluster.DecodeBehind(b.Extension)

@@ -76,10 +76,10 @@ func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
 	if m := args.Get("mirror"); m != "" && image.Mirror(m) == nil {
 		return nil, fmt.Errorf("%w: %s", messages.ErrUnknownMirror, m)
 	}
-	limit := 0
+	limit := int64(0)
 	if l := args.Get("limit"); l != "" {
 		var err error
-		if limit, err = strconv.Atoi(l); err != nil {
+		if limit, err = strconv.ParseInt(l, 10, 32); err != nil {
 			return nil, fmt.Errorf("%w: limit %q", messages.ErrInvalidRequest, l)
 		}
 	}
@@ -90,7 +90,7 @@ func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
 			continue
 		}
 		for i, p := range t.Partitions {
-			if limit > 0 && len(rows) >= limit {
+			if limit > 0 && int64(len(rows)) >= limit {
 				break
 			}
 			r := row{"mirror": t.Mirror, "topic": t.Name, "partition": i, "node": p.Leader, "state": "-", "desired": t.Desired.String()}
