@@ -68,6 +68,8 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.fail(p.allocateProducerIDs(c))
 	case messages.RegisterNode:
 		p.fail(p.registerNode(c))
+	case messages.UnregisterNode:
+		p.fail(p.unregisterNode(c))
 	case messages.PlaceLeaders:
 		p.placeLeaders(c)
 	default:
@@ -216,6 +218,22 @@ func (p *plan) registerNode(c messages.RegisterNode) error {
 		return nil
 	}
 	p.add(metadata.NodeRecord(n))
+	return nil
+}
+
+// unregisterNode takes out a node that is dead for good. What it leads goes to others
+// when the leaders are placed next, and then its replicas do.
+func (p *plan) unregisterNode(c messages.UnregisterNode) error {
+	switch {
+	case p.img.Node(c.ID) == nil:
+		return fmt.Errorf("%w: node %d isn't in this cluster", messages.ErrBrokerNotRegistered, c.ID)
+	case slices.Contains(p.env.live, c.ID) || c.ID == p.env.node:
+		return fmt.Errorf("%w: node %d is alive: stop it first, only a node that is gone for good is taken out", messages.ErrInvalidRequest, c.ID)
+	}
+	p.items = []messages.Item{{}}
+	r := wire.NewPtrUnregisterNodeRecord()
+	r.NodeID = int32(c.ID)
+	p.add(r)
 	return nil
 }
 

@@ -13,8 +13,9 @@ import (
 type placement struct {
 	live   map[messages.NodeID]bool
 	behind map[messages.NodeID]map[messages.PartitionKey]bool
-	back   int // leaderships that may still go back to their preferred replica
-	room   int // changes that may still be made
+	known  map[messages.NodeID]bool // registered; nil: all
+	back   int                      // leaderships that may still go back to their preferred replica
+	room   int                      // changes that may still be made
 }
 
 // PlacementDue reports whether the controller on node, with the settings of its
@@ -29,6 +30,10 @@ func (p *plan) placeLeaders(c messages.PlaceLeaders) {
 	pl := placement{live: make(map[messages.NodeID]bool, len(c.Live)), behind: make(map[messages.NodeID]map[messages.PartitionKey]bool), back: c.Back, room: c.Max}
 	for _, n := range c.Live {
 		pl.live[n] = true
+	}
+	pl.known = make(map[messages.NodeID]bool, len(p.img.Nodes()))
+	for _, n := range p.img.Nodes() {
+		pl.known[n.ID] = true
 	}
 	for n, keys := range c.Behind {
 		pl.behind[n] = make(map[messages.PartitionKey]bool, len(keys))
@@ -83,11 +88,35 @@ func (pl *placement) change(t *metadata.Topic, n int32, part metadata.Partition,
 		r.Leader = int32(preferred)
 		return r
 	}
+	if others := pl.moved(t.ID, n, part); others != nil {
+		r.Replicas, r.Isr = others, others
+		return r
+	}
 	if more := pl.grown(t.ID, n, part, factor); more != nil {
 		r.Replicas, r.Isr = more, more
 		return r
 	}
 	return nil
+}
+
+// moved is the replicas of a partition without those of nodes that were taken out of
+// the cluster, and others in their places as far as nodes are live; nil: it has none.
+// Its leader is live and whole, so nothing is lost with what those had.
+func (pl *placement) moved(id messages.TopicID, n int32, part metadata.Partition) []int32 {
+	gone := func(node messages.NodeID) bool { return !pl.known[node] && !pl.live[node] }
+	if pl.known == nil || !slices.ContainsFunc(part.Replicas, gone) {
+		return nil
+	}
+	rest := part
+	rest.Replicas = slices.DeleteFunc(slices.Clone(part.Replicas), gone)
+	if out := pl.grown(id, n, rest, len(part.Replicas)); out != nil {
+		return out
+	}
+	out := make([]int32, len(rest.Replicas))
+	for i, node := range rest.Replicas {
+		out[i] = int32(node)
+	}
+	return out
 }
 
 // grown is the replicas of a partition that has too few, as far as nodes are live;

@@ -47,6 +47,7 @@ func apis() []api {
 		{37, "CreatePartitions", 0, 3, true, func() kmsg.Request { return kmsg.NewPtrCreatePartitionsRequest() }, (*Server).handleCreatePartitions, nil},
 		{44, "IncrementalAlterConfigs", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrIncrementalAlterConfigsRequest() }, (*Server).handleIncrementalAlterConfigs, nil},
 		{60, "DescribeCluster", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }, (*Server).handleDescribeCluster, nil},
+		{64, "UnregisterBroker", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrUnregisterBrokerRequest() }, (*Server).handleUnregisterBroker, nil},
 		{75, "DescribeTopicPartitions", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrDescribeTopicPartitionsRequest() }, (*Server).handleDescribeTopicPartitions, nil},
 		mirrorAPI(wire.KeyCreateClusterMirror, (*Server).handleCreateClusterMirror),
 		mirrorAPI(wire.KeyStartMirrorTopics, (*Server).handleStartMirrorTopics),

@@ -27,6 +27,7 @@ func commandNames() map[string]func(d *json.Decoder) (Command, error) {
 		"BumpLeaderEpochs":    decodeCommand[BumpLeaderEpochs],
 		"AllocateProducerIDs": decodeCommand[AllocateProducerIDs],
 		"RegisterNode":        decodeCommand[RegisterNode],
+		"UnregisterNode":      decodeCommand[UnregisterNode],
 		"PlaceLeaders":        decodeCommand[PlaceLeaders],
 	}
 }
@@ -93,7 +94,7 @@ func wireErrors() []error {
 	return []error{
 		ErrUnknownTopicOrPartition, ErrUnknownTopicID, ErrInconsistentTopicID, ErrInvalidTopic, ErrTopicExists,
 		ErrInvalidPartitions, ErrInvalidReplication, ErrInvalidAssignment, ErrInvalidConfig, ErrInvalidRequest, ErrInvalidRegex,
-		ErrPolicyViolation, ErrUnsupportedVersion, ErrNotController, ErrNotCoordinator, ErrCoordinatorLoading,
+		ErrPolicyViolation, ErrUnsupportedVersion, ErrBrokerNotRegistered, ErrNotController, ErrNotCoordinator, ErrCoordinatorLoading,
 		ErrCoordinatorNotAvailable, ErrNotLeader, ErrFencedLeaderEpoch, ErrUnknownLeaderEpoch, ErrTimedOut, ErrStorage,
 		ErrThrottled, ErrSettingsChanged, ErrReadOnlyTopic, ErrInvalidMirrorName, ErrMirrorExists, ErrUnknownMirror,
 		ErrTopicInMirror, ErrTopicNotInMirror, ErrAlreadyPaused, ErrNotPaused, ErrBeingStopped, ErrMirrorNotEmpty,

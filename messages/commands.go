@@ -155,10 +155,15 @@ type AllocateProducerIDs struct{ Count int32 }
 // RegisterNode tells the controller that a node is there, with its listeners.
 type RegisterNode struct{ Node Node }
 
+// UnregisterNode takes a dead node out of the cluster for good: its replicas go to
+// other nodes. A live one is refused.
+type UnregisterNode struct{ ID NodeID }
+
 // PlaceLeaders has the controller look at who leads what: partitions whose leader
 // isn't live go to a live replica, at most Back leaderships go back to their
-// preferred replica, and partitions of internal and mirror topics that have fewer
-// replicas than configured get more, as nodes are there. Its item counts changes.
+// preferred replica, replicas of nodes that were unregistered go to others, and
+// partitions of internal and mirror topics that have fewer replicas than configured
+// get more, as nodes are there. Its item counts changes.
 type PlaceLeaders struct {
 	// Live nodes, as the controller sees them.
 	Live []NodeID
@@ -198,6 +203,7 @@ func (ResumeMirrorTopics) command()  {}
 func (BumpLeaderEpochs) command()    {}
 func (AllocateProducerIDs) command() {}
 func (RegisterNode) command()        {}
+func (UnregisterNode) command()      {}
 func (PlaceLeaders) command()        {}
 
 // Outcome is the controller's answer to a command. Err refuses the whole

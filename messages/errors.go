@@ -18,6 +18,7 @@ var (
 	ErrInvalidRegex            = errors.New("invalid regular expression")
 	ErrPolicyViolation         = errors.New("policy violation")
 	ErrUnsupportedVersion      = errors.New("unsupported version")
+	ErrBrokerNotRegistered     = errors.New("broker is not registered")
 	ErrNotController           = errors.New("not the controller")
 	ErrNotCoordinator          = errors.New("not the coordinator")
 	ErrCoordinatorLoading      = errors.New("coordinator is loading")

@@ -258,6 +258,9 @@ func (n *node) bind(ctx context.Context) error {
 		}
 		endpoints = append(endpoints, ep)
 	}
+	if err := n.refuseLeftovers(); err != nil {
+		return err
+	}
 	out := n.controller.Submit(ctx, n.self("register"), messages.RegisterNode{Node: messages.Node{
 		ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints,
 	}})

@@ -101,6 +101,8 @@ func NewMetadataRecord(key int16) MetadataRecord {
 		return NewPtrRemoveTopicRecord()
 	case 2:
 		return NewPtrTopicRecord()
+	case 203:
+		return NewPtrUnregisterNodeRecord()
 	default:
 		return nil
 	}
@@ -148,6 +150,7 @@ func allMessages() map[string]codec {
 		"RegisterNodeRecord":             NewPtrRegisterNodeRecord(),
 		"RemoveTopicRecord":              NewPtrRemoveTopicRecord(),
 		"TopicRecord":                    NewPtrTopicRecord(),
+		"UnregisterNodeRecord":           NewPtrUnregisterNodeRecord(),
 		"LastMirrorEpochsKey":            NewPtrLastMirrorEpochsKey(),
 		"LastMirrorEpochsValue":          NewPtrLastMirrorEpochsValue(),
 		"MirrorPartitionStateKey":        NewPtrMirrorPartitionStateKey(),
@@ -178,6 +181,8 @@ func metadataRecordName(key int16) string {
 		return "RemoveTopicRecord"
 	case 2:
 		return "TopicRecord"
+	case 203:
+		return "UnregisterNodeRecord"
 	default:
 		return ""
 	}

@@ -67,6 +67,8 @@ func (b *builder) apply(offset int64, r Record) error {
 		return b.setConfig(r)
 	case *wire.RegisterNodeRecord:
 		b.registerNode(r)
+	case *wire.UnregisterNodeRecord:
+		b.unregisterNode(messages.NodeID(r.NodeID))
 	case *wire.FeatureLevelRecord:
 		b.img.features = maps.Clone(b.img.features)
 		if b.img.features == nil {
@@ -252,6 +254,19 @@ func (b *builder) registerNode(r *wire.RegisterNodeRecord) {
 	} else {
 		b.img.nodes = slices.Insert(b.img.nodes, at, n)
 	}
+	b.delta.Brokers = true
+}
+
+// unregisterNode drops a node; one that isn't there is gone already.
+func (b *builder) unregisterNode(id messages.NodeID) {
+	at, found := slices.BinarySearchFunc(b.img.nodes, id, compareNode)
+	if !found {
+		return
+	}
+	if !b.ownNodes {
+		b.img.nodes, b.ownNodes = slices.Clone(b.img.nodes), true
+	}
+	b.img.nodes = slices.Delete(b.img.nodes, at, at+1)
 	b.delta.Brokers = true
 }
 
