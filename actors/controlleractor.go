@@ -68,6 +68,7 @@ type controllerActor struct {
 	busy    bool   // that job is under way
 	epoch   int32  // our claim, 0 while we aren't controller
 	claimed int32  // epoch of the newest claim that was tried
+	taken   int32  // epoch that another node has claimed in the journal; its record may never come
 	pending []*controllerSubmit
 	flight  []answer
 }
@@ -160,10 +161,10 @@ func (a *controllerActor) claim() {
 		return
 	}
 	img := a.c.opts.Store.Image()
-	epoch := img.ControllerEpoch() + 1
+	epoch := max(img.ControllerEpoch(), a.taken) + 1
 	a.epoch, a.claimed = 0, epoch
 	a.submit(controllerJob{claim: epoch, changes: []metadata.Change{{
-		Records: claimRecords(img, a.c.opts.Node, a.c.opts.ClusterID), Claim: epoch,
+		Records: claimRecords(img, a.c.opts.Node, a.c.opts.ClusterID, epoch), Claim: epoch,
 		Requester: messages.Requester{Principal: fmt.Sprintf("User:node-%d", a.c.opts.Node)},
 	}}})
 }
@@ -177,6 +178,9 @@ func (a *controllerActor) done(m controllerDone) {
 	if m.err != nil {
 		a.epoch = 0
 		a.failFlight(m.err)
+		if claiming && errors.Is(m.err, messages.ErrFencedLeaderEpoch) {
+			a.taken = a.claimed
+		}
 		a.log.Warn("metadata log not written, claiming it again", zap.Bool("claim", claiming), zap.Error(m.err))
 		job := a.job
 		a.c.opts.Clock.AfterFunc(a.c.opts.RetryDelay, func() { a.c.root.Send(a.self, controllerRetry{job: job}) })

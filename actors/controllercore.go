@@ -239,7 +239,7 @@ func (p *plan) unregisterNode(c messages.UnregisterNode) error {
 
 // claimRecords are the records of a node that becomes controller; in an empty
 // log they found the cluster, with mirroring on (OP-30).
-func claimRecords(img *metadata.Image, node messages.NodeID, clusterID string) []metadata.Record {
+func claimRecords(img *metadata.Image, node messages.NodeID, clusterID string, epoch int32) []metadata.Record {
 	var out []metadata.Record
 	if img.ClusterID() == "" {
 		cluster := wire.NewPtrClusterRecord()
@@ -249,7 +249,7 @@ func claimRecords(img *metadata.Image, node messages.NodeID, clusterID string) [
 		out = append(out, cluster, feature)
 	}
 	claim := wire.NewPtrControllerClaimRecord()
-	claim.NodeID, claim.Epoch = int32(node), img.ControllerEpoch()+1
+	claim.NodeID, claim.Epoch = int32(node), epoch
 	return append(out, claim)
 }
 

@@ -30,7 +30,7 @@ func newWorld(t *testing.T, nodes ...messages.NodeID) *world {
 	}
 	w := &world{t: t, img: metadata.EmptyImage(), env: controllerEnv{node: nodes[0], live: nodes}}
 	w.env.newID = func() messages.TopicID { w.ids++; return messages.TopicID{15: w.ids} }
-	w.apply(claimRecords(w.img, nodes[0], "cluster-a"))
+	w.apply(claimRecords(w.img, nodes[0], "cluster-a", 1))
 	for _, n := range nodes {
 		w.ok(messages.RegisterNode{Node: messages.Node{ID: n, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: "h", Port: 9094}}}})
 	}
@@ -135,7 +135,7 @@ func TestD54NewClusterCreatesMirrors(t *testing.T) {
 	if w.img.ClusterID() != "cluster-a" || w.img.MirrorVersion() != 1 || w.img.Controller() != 1 || w.img.ControllerEpoch() != 1 {
 		t.Fatalf("cluster %q, mirror.version %d, controller %d", w.img.ClusterID(), w.img.MirrorVersion(), w.img.Controller())
 	}
-	again := claimRecords(w.img, 1, "other")
+	again := claimRecords(w.img, 1, "other", w.img.ControllerEpoch()+1)
 	if len(again) != 1 || again[0].(*wire.ControllerClaimRecord).Epoch != 2 {
 		t.Fatalf("second claim: %v", again)
 	}

@@ -22,6 +22,8 @@ import (
 // controllerNode is a controller on the real metadata log: segments, journal,
 // checkpoints, store and snapshots, on a file system that crashes.
 type controllerNode struct {
+	// claim wraps how the metadata log is claimed; nil: it doesn't.
+	claim func(func(context.Context, int32) error) func(context.Context, int32) error
 	c     *Controller
 	store *metadata.Store
 	close []func()
@@ -77,8 +79,12 @@ func (n *controllerNode) open(ctx context.Context, fsys *faultfs.FS) error {
 	n.close = append(n.close, func() { _ = n.store.Close() })
 	system := NewSystem(zap.NewNop())
 	n.close = append(n.close, func() { system.Shutdown() })
+	claim := replica.Claim
+	if n.claim != nil {
+		claim = n.claim(claim)
+	}
 	n.c, err = NewController(ctx, system, ControllerOptions{
-		Node: 1, ClusterID: "c", Store: n.store, Claim: replica.Claim, Live: func() []messages.NodeID { return []messages.NodeID{1} },
+		Node: 1, ClusterID: "c", Store: n.store, Claim: claim, Live: func() []messages.NodeID { return []messages.NodeID{1} },
 		RetryDelay: 10 * time.Millisecond, Clock: clock.Wall{}, Logger: zap.NewNop(),
 	})
 	if err != nil {

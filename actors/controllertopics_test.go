@@ -98,7 +98,7 @@ func TestCommandsAreBounded(t *testing.T) {
 }
 
 func BenchmarkControllerStartTopics(b *testing.B) {
-	img, err := metadata.EmptyImage().Apply(0, append(claimRecords(metadata.EmptyImage(), 1, "c"),
+	img, err := metadata.EmptyImage().Apply(0, append(claimRecords(metadata.EmptyImage(), 1, "c", 1),
 		metadata.ConfigRecord(messages.ResourceClusterMirror, "m", "bootstrap.servers", new("h:1"))))
 	if err != nil {
 		b.Fatal(err)
