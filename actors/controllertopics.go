@@ -19,6 +19,8 @@ func (p *plan) createTopics(c messages.CreateTopics) {
 	for _, t := range c.Topics {
 		if t.Name == messages.MirrorStateTopic {
 			t = p.mirrorStateTopic()
+		} else if t.Name == messages.ConsumerOffsetsTopic {
+			t = p.consumerOffsetsTopic()
 		} else if messages.IsInternalTopic(t.Name) {
 			p.item(t.Name, fmt.Errorf("%w: %s is made by the cluster itself", messages.ErrInvalidTopic, t.Name))
 			continue
@@ -224,6 +226,20 @@ func (p *plan) mirrorStateTopic() messages.NewTopic {
 		Configs: map[string]*string{
 			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("producer"),
 			configs.RetentionMs: new("-1"), configs.MaxMessageBytes: new(strconv.Itoa(16 << 20)),
+		},
+	}
+}
+
+// consumerOffsetsTopic is __consumer_offsets, as Kafka makes it; with as many
+// replicas as there are nodes, at most the configured number.
+func (p *plan) consumerOffsetsTopic() messages.NewTopic {
+	v := p.settings()
+	factor := min(v.Int(configs.OffsetsTopicRF), len(p.env.live))
+	return messages.NewTopic{
+		Name: messages.ConsumerOffsetsTopic, Partitions: int32(v.Int(configs.OffsetsTopicPartitions)), ReplicationFactor: int16(factor),
+		Configs: map[string]*string{
+			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("producer"),
+			configs.SegmentBytes: new(strconv.Itoa(v.Int(configs.OffsetsTopicSegmentBytes))),
 		},
 	}
 }

@@ -8,8 +8,10 @@ package broker
 // Key type 3: the key is a mirror name, the coordinator is the leader of its
 // partition of __mirror_state. Below v7 it is INVALID_REQUEST. As long as the
 // topic doesn't exist it is created and COORDINATOR_NOT_AVAILABLE answered.
-// Key types 0 (groups) and 1 (transactions): UNSUPPORTED_VERSION, which clients
-// don't repeat; those coordinators don't exist yet.
+// Key type 0: the key is a group, its coordinator the leader of its partition of
+// __consumer_offsets, which is created in the same way.
+// Key type 1 (transactions): UNSUPPORTED_VERSION, which clients don't repeat;
+// those coordinators don't exist yet.
 
 import (
 	"context"
@@ -26,6 +28,9 @@ import (
 const (
 	coordinatorMirrorSince = 7
 	coordinatorKeysSince   = 4
+
+	coordinatorGroup       int8 = 0
+	coordinatorTransaction int8 = 1
 )
 
 func (s *Server) handleFindCoordinator(ctx context.Context, r *request) reply {
@@ -55,8 +60,13 @@ func (s *Server) handleFindCoordinator(ctx context.Context, r *request) reply {
 
 func (s *Server) coordinator(ctx context.Context, r *request, req *kmsg.FindCoordinatorRequest, key string) (*messages.Node, error) {
 	switch {
-	case req.CoordinatorType == 0 || req.CoordinatorType == 1:
-		return nil, fmt.Errorf("%w: this server has no group and transaction coordinators yet", messages.ErrUnsupportedVersion)
+	case req.CoordinatorType == coordinatorGroup:
+		if !s.allowed(r, OpDescribe, KindGroup, key) {
+			return nil, messages.ErrGroupNotAuthorized
+		}
+		return s.leaderOf(ctx, r, messages.ConsumerOffsetsTopic, configs.OffsetsTopicPartitions, key)
+	case req.CoordinatorType == coordinatorTransaction:
+		return nil, fmt.Errorf("%w: this server has no transaction coordinators yet", messages.ErrUnsupportedVersion)
 	case req.CoordinatorType != wire.CoordinatorTypeClusterMirror:
 		return nil, fmt.Errorf("%w: coordinator type %d", messages.ErrInvalidRequest, req.CoordinatorType)
 	case req.Version < coordinatorMirrorSince:
@@ -67,11 +77,17 @@ func (s *Server) coordinator(ctx context.Context, r *request, req *kmsg.FindCoor
 	if err := messages.CheckMirrorName(key); err != nil {
 		return nil, fmt.Errorf("%w: %w", messages.ErrInvalidRequest, err)
 	}
+	return s.leaderOf(ctx, r, messages.MirrorStateTopic, configs.MirrorStateTopicPartitions, key)
+}
+
+// leaderOf is the leader of a key's partition of an internal topic, which is
+// created if it isn't there.
+func (s *Server) leaderOf(ctx context.Context, r *request, topic, partitions, key string) (*messages.Node, error) {
 	img := s.image()
-	t := img.Topic(messages.MirrorStateTopic)
+	t := img.Topic(topic)
 	if t == nil || len(t.Partitions) == 0 {
-		s.createMirrorStates(ctx, r)
-		return nil, fmt.Errorf("%w: %s doesn't exist yet", messages.ErrCoordinatorNotAvailable, messages.MirrorStateTopic)
+		s.createInternal(ctx, r, topic, partitions)
+		return nil, fmt.Errorf("%w: %s doesn't exist yet", messages.ErrCoordinatorNotAvailable, topic)
 	}
 	p := t.Partitions[messages.CoordinatorShard(key, int32(len(t.Partitions)))]
 	n := img.Node(p.Leader)
@@ -81,14 +97,14 @@ func (s *Server) coordinator(ctx context.Context, r *request, req *kmsg.FindCoor
 	return n, nil
 }
 
-// createMirrorStates asks the controller for __mirror_state, whose own settings
-// it knows; that it exists meanwhile is no fault.
-func (s *Server) createMirrorStates(ctx context.Context, r *request) {
+// createInternal asks the controller for an internal topic, whose own settings it
+// knows; that it exists meanwhile is no fault.
+func (s *Server) createInternal(ctx context.Context, r *request, topic, partitions string) {
 	shards := int32(-1)
-	if n, err := strconv.ParseInt(s.brokerConfig(configs.MirrorStateTopicPartitions), 10, 32); err == nil {
+	if n, err := strconv.ParseInt(s.brokerConfig(partitions), 10, 32); err == nil {
 		shards = int32(n)
 	}
-	out := s.submit(ctx, r, 0, messages.CreateTopics{Topics: []messages.NewTopic{{Name: messages.MirrorStateTopic, Partitions: shards, ReplicationFactor: -1}}})
+	out := s.submit(ctx, r, 0, messages.CreateTopics{Topics: []messages.NewTopic{{Name: topic, Partitions: shards, ReplicationFactor: -1}}})
 	if out.Err != nil {
 		r.code(out.Err)
 	}

@@ -360,6 +360,9 @@ func TestFindCoordinator(t *testing.T) {
 	require.Equal(t, int16(42), find(2, 3, "m").ErrorCode)
 	require.Equal(t, int16(42), find(7, 9, "m").Coordinators[0].ErrorCode)
 	require.Equal(t, int16(42), find(7, 3, "bad/name").Coordinators[0].ErrorCode)
-	require.Equal(t, int16(35), find(6, 0, "group").Coordinators[0].ErrorCode)
+	require.Equal(t, int16(15), find(6, 0, "group").Coordinators[0].ErrorCode)
+	require.NotNil(t, w.Image().Topic(messages.ConsumerOffsetsTopic), "asked for and created")
+	require.Equal(t, int32(1), find(6, 0, "group").Coordinators[0].NodeID)
+	require.Equal(t, int32(1), find(0, 0, "group").NodeID)
 	require.Equal(t, int16(35), find(1, 1, "txn").ErrorCode)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kagami/messages"
+	"kagami/messages/groups"
 	"kagami/persistence"
 	"kagami/persistence/metadata"
 )
@@ -22,6 +23,7 @@ type Deps struct {
 	Planner    Planner
 	History    History
 	Bus        Bus
+	Groups     Groups
 	Authorizer Authorizer
 }
 
@@ -121,6 +123,17 @@ type Bus interface {
 	// error wraps ErrCoordinatorNotAvailable while __mirror_state doesn't exist.
 	ReadMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error)
 	WriteMirrorStates(ctx context.Context, mirror string, body []byte) ([]byte, error)
+}
+
+// Groups are the coordinators of consumer groups on this node. *actors.Groups is one.
+type Groups interface {
+	// Ask hands a request to its group's coordinator and waits for the answer, of the
+	// type that goes with the request, as long as a rebalance takes, or until ctx ends
+	// or gone is closed. A refusal is an answer: its error wraps ErrNotCoordinator
+	// where another node coordinates the group.
+	Ask(ctx context.Context, gone <-chan struct{}, req groups.Request) groups.Answer
+	// List is the groups that this node coordinates, in no order.
+	List(ctx context.Context) ([]groups.Listed, error)
 }
 
 // Operation is an ACL operation, with Kafka's numbers.

@@ -58,7 +58,7 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 	if deps.Authorizer == nil {
 		deps.Authorizer = AllowAll{}
 	}
-	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Planner == nil || deps.History == nil || deps.Bus == nil {
+	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Planner == nil || deps.History == nil || deps.Bus == nil || deps.Groups == nil {
 		return nil, fmt.Errorf("build broker: %w", errMissingWiring)
 	}
 	cfg = cfg.withDefaults()

@@ -48,3 +48,21 @@ var (
 	ErrTopicNotAuthorized   = errors.New("topic authorization failed")
 	ErrClusterNotAuthorized = errors.New("cluster authorization failed")
 )
+
+// Refusals of group coordinators.
+var (
+	ErrGroupNotAuthorized     = errors.New("group authorization failed")
+	ErrInvalidGroupID         = errors.New("invalid group id")
+	ErrUnknownGroup           = errors.New("group id not found")
+	ErrNonEmptyGroup          = errors.New("group is not empty")
+	ErrGroupSubscribed        = errors.New("group is subscribed to the topic")
+	ErrGroupFull              = errors.New("group has reached its largest size")
+	ErrUnknownMember          = errors.New("unknown member")
+	ErrMemberIDRequired       = errors.New("member id required")
+	ErrFencedInstance         = errors.New("fenced instance id")
+	ErrIllegalGeneration      = errors.New("illegal generation")
+	ErrInconsistentProtocol   = errors.New("inconsistent group protocol")
+	ErrInvalidSessionTimeout  = errors.New("invalid session timeout")
+	ErrRebalanceInProgress    = errors.New("rebalance in progress")
+	ErrOffsetMetadataTooLarge = errors.New("offset metadata too large")
+)

@@ -49,6 +49,7 @@ type node struct {
 	system      *actors.System
 	controller  *actors.Controller
 	mirroring   *actors.Node
+	groups      *actors.Groups
 	rpc         *cluster.ActorRPC
 	broker      *broker.Server
 	admin       *admin.Server
@@ -84,6 +85,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"start replicas", n.startReplicas},
 		{"start controller", n.startController},
 		{"start mirroring", n.startMirroring},
+		{"start group coordinators", n.startGroups},
 		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},

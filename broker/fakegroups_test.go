@@ -1,0 +1,71 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"kagami/fsm/group"
+	"kagami/messages"
+	"kagami/messages/groups"
+)
+
+// fakeGroups is a coordinator of all groups whose log is memory: every write is
+// stored at once.
+type fakeGroups struct {
+	mu      sync.Mutex
+	core    *group.Core
+	ticket  group.Ticket
+	waiting map[group.Ticket]chan groups.Answer
+	err     error // refuses everything
+}
+
+func newFakeGroups() *fakeGroups {
+	return &fakeGroups{waiting: map[group.Ticket]chan groups.Answer{}, core: group.New(group.Config{
+		SessionMin: 1, SessionMax: 1_800_000, SizeMax: 100, MetadataMax: 4096, Retention: 1_000_000,
+	})}
+}
+
+func (f *fakeGroups) Ask(ctx context.Context, gone <-chan struct{}, req groups.Request) groups.Answer {
+	reply := make(chan groups.Answer, 1)
+	if err := f.ask(req, reply); err != nil {
+		return groups.Refusal(req, err)
+	}
+	select {
+	case a := <-reply:
+		return a
+	case <-gone:
+	case <-ctx.Done():
+	}
+	return groups.Refusal(req, messages.ErrTimedOut)
+}
+
+func (f *fakeGroups) ask(req groups.Request, reply chan groups.Answer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	f.ticket++
+	f.waiting[f.ticket] = reply
+	now := time.Now().UnixMilli()
+	f.perform(now, f.core.Handle(now, f.ticket, fmt.Sprintf("id-%d", f.ticket), req))
+	return nil
+}
+
+func (f *fakeGroups) perform(now int64, e group.Effects) {
+	for _, r := range e.Replies {
+		f.waiting[r.Ticket] <- r.Answer
+		delete(f.waiting, r.Ticket)
+	}
+	for _, w := range e.Writes {
+		f.perform(now, f.core.Stored(now, w.ID))
+	}
+}
+
+func (f *fakeGroups) List(context.Context) ([]groups.Listed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.List(), f.err
+}

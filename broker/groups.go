@@ -1,0 +1,67 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"kagami/messages"
+	"kagami/messages/groups"
+	"kagami/persistence/metadata"
+)
+
+// ask has a group's coordinator answer, if the client has the right. A is the
+// answer's type, which goes with the request.
+func ask[A groups.Answer](ctx context.Context, s *Server, r *request, op Operation, req groups.Request) (A, error) {
+	var a groups.Answer
+	if s.allowed(r, op, KindGroup, req.GroupID()) {
+		a = s.deps.Groups.Ask(ctx, r.gone, req)
+	} else {
+		a = groups.Refusal(req, fmt.Errorf("%w: group %q", messages.ErrGroupNotAuthorized, req.GroupID()))
+	}
+	out, ok := a.(A)
+	if !ok {
+		return out, fmt.Errorf("%w: %T for %T", errNoAnswer, a, req)
+	}
+	return out, nil
+}
+
+// named is a topic of a group request: by name, or by id from version 10 on.
+type named struct {
+	name string
+	err  error // of all its partitions
+}
+
+// groupTopic finds out what a request may do with a topic of a group.
+func (s *Server) groupTopic(r *request, img *metadata.Image, op Operation, name string, id messages.TopicID, byID bool) named {
+	t := img.Topic(name)
+	if byID {
+		if t = img.TopicByID(id); t == nil {
+			return named{err: messages.ErrUnknownTopicID}
+		}
+		name = t.Name
+	}
+	switch {
+	case !s.allowed(r, op, KindTopic, name):
+		return named{name: name, err: messages.ErrTopicNotAuthorized}
+	case t == nil:
+		return named{name: name, err: messages.ErrUnknownTopicOrPartition}
+	default:
+		return named{name: name}
+	}
+}
+
+// textOf is a nullable string, "" for null.
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// nullable is null for "".
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

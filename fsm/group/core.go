@@ -1,0 +1,268 @@
+// Package group decides for consumer groups of the classic protocol: the pure
+// core of a group coordinator, without clock, network, goroutine or logger.
+//
+// Its two main types are [Core], what the coordinator of one partition of
+// __consumer_offsets knows, and [Effects], what it wants done. Requests, the end
+// of appends and the passing of time go in; answers and records to store come
+// out. What a record says becomes true by [Core.Apply] alone, after it is stored,
+// so that live state and replay can't differ; what nobody has stored yet, members
+// that join and the assignment of a generation that isn't settled, may be lost with
+// the coordinator, as in Kafka: members then join again.
+//
+// The owner (an actor) calls it from one goroutine. Time and chance are
+// arguments. When a write fails, or nobody knows whether it did, the owner drops the
+// core, refuses what wasn't answered, and replays the log into a new one.
+package group
+
+import (
+	"slices"
+
+	"kagami/messages"
+	"kagami/messages/groups"
+)
+
+// Config is what decides beside the requests; times are ms.
+type Config struct {
+	SessionMin, SessionMax int64 // of a member
+	SizeMax                int   // members of a group
+	InitialDelay           int64 // before the first generation of a group
+	MetadataMax            int   // bytes of an offset's metadata
+	Retention              int64 // of offsets
+}
+
+// newMemberTimeout is how long a member that has never been in a generation may
+// wait to join before it is given up (Kafka's NewMemberJoinTimeoutMs).
+const newMemberTimeout = 5 * 60_000
+
+// Ticket names a request that waits for its answer; zero is none.
+type Ticket int64
+
+// Reply is the answer to a request.
+type Reply struct {
+	Ticket Ticket
+	Answer groups.Answer
+}
+
+// Write is records to store together; Stored tells the core that they are. They
+// are stored in the order in which they came out.
+type Write struct {
+	ID      int64
+	Records []groups.Record
+}
+
+// Effects are what one call wants done: replies may go at once.
+type Effects struct {
+	Replies []Reply
+	Writes  []Write
+}
+
+// Core is the groups of one partition of __consumer_offsets.
+type Core struct {
+	config Config
+	groups map[string]*group
+	out    Effects
+	writes int64 // ids given
+	open   map[int64]write
+	wake   int64 // earliest deadline that may have come, ms; noWake without one
+	seq    int64 // of joins, so that order never depends on a map
+}
+
+// write is a Write on its way: what happens when it is stored.
+type write struct {
+	records []groups.Record
+	groups  []*group
+	then    func(now int64)
+}
+
+const noWake = int64(1<<63 - 1)
+
+// New is a core that knows no group. Apply replays what is stored, Loaded ends
+// the replay.
+func New(config Config) *Core {
+	return &Core{config: config, groups: map[string]*group{}, open: map[int64]write{}, wake: noWake}
+}
+
+// SetConfig changes the settings from the next call on.
+func (c *Core) SetConfig(config Config) { c.config = config }
+
+// Groups is the number of groups.
+func (c *Core) Groups() int { return len(c.groups) }
+
+// Wake is when Tick is due, ok is false if never.
+func (c *Core) Wake() (millis int64, ok bool) { return c.wake, c.wake != noWake }
+
+// Apply makes true what a stored record says.
+func (c *Core) Apply(r groups.Record) {
+	g := c.groups[r.Group]
+	switch {
+	case r.Kind == groups.KindOffset && r.Gone:
+		if g != nil {
+			delete(g.offsets, place{r.Topic, r.Partition})
+			c.tidy(g)
+		}
+	case r.Kind == groups.KindOffset:
+		c.get(r.Group).offsets[place{r.Topic, r.Partition}] = *r.Offset
+	case r.Gone:
+		if g != nil {
+			if g.stored = false; g.state == Empty {
+				g.generation, g.protocolType = 0, ""
+			}
+			c.tidy(g)
+		}
+	default:
+		c.get(r.Group).stored = true
+	}
+}
+
+// ApplyLoaded is Apply for a replay: the state of a group is that of its record.
+func (c *Core) ApplyLoaded(r groups.Record) {
+	c.Apply(r)
+	if r.Kind != groups.KindGroup {
+		return
+	}
+	if r.Gone {
+		if g := c.groups[r.Group]; g != nil {
+			g.load(&groups.State{SinceMillis: -1})
+		}
+		return
+	}
+	c.groups[r.Group].load(r.State)
+}
+
+// Loaded begins the sessions of the members that were found.
+func (c *Core) Loaded(now int64) {
+	for _, g := range c.groups {
+		for _, m := range g.members {
+			c.alive(now, m)
+		}
+	}
+}
+
+// get finds a group or makes it.
+func (c *Core) get(id string) *group {
+	g := c.groups[id]
+	if g == nil {
+		g = newGroup(id)
+		c.groups[id] = g
+	}
+	return g
+}
+
+// tidy forgets a group of which nothing is left.
+func (c *Core) tidy(g *group) {
+	if g.state == Empty && !g.stored && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.id] == g {
+		delete(c.groups, g.id)
+	}
+}
+
+// Handle takes a request. fresh is a random text that no one else has, for the id
+// of a new member.
+func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request) Effects {
+	switch r := req.(type) {
+	case groups.Join:
+		c.join(now, ticket, fresh, r)
+	case groups.Sync:
+		c.sync(now, ticket, r)
+	case groups.Heartbeat:
+		c.reply(ticket, &groups.Done{Err: c.heartbeat(now, r)})
+	case groups.Leave:
+		c.reply(ticket, c.leave(now, r))
+	case groups.Commit:
+		c.commit(now, ticket, r)
+	case groups.Fetch:
+		c.reply(ticket, c.fetch(r))
+	case groups.DeleteOffsets:
+		c.settled(r.Group, func() { c.deleteOffsets(ticket, r) })
+	case groups.Describe:
+		c.reply(ticket, c.describe(r))
+	case groups.Delete:
+		c.settled(r.Group, func() { c.deleteGroup(ticket, r) })
+	default:
+		c.reply(ticket, groups.Refusal(req, messages.ErrInvalidRequest))
+	}
+	return c.take()
+}
+
+// Stored says that a write is durable.
+func (c *Core) Stored(now, id int64) Effects {
+	w, ok := c.open[id]
+	if !ok {
+		return Effects{}
+	}
+	delete(c.open, id)
+	for _, g := range w.groups {
+		g.storing--
+	}
+	for _, r := range w.records {
+		c.Apply(r)
+	}
+	if w.then != nil {
+		w.then(now)
+	}
+	for _, g := range w.groups {
+		for g.storing == 0 && len(g.after) > 0 {
+			f := g.after[0]
+			g.after = g.after[1:]
+			f()
+		}
+		c.tidy(g)
+	}
+	return c.take()
+}
+
+// settled runs f when nothing of the group is on its way to the log: what deletes
+// must see what is being committed.
+func (c *Core) settled(id string, f func()) {
+	if g := c.groups[id]; g != nil && g.storing > 0 {
+		g.after = append(g.after, f)
+		return
+	}
+	f()
+}
+
+func (c *Core) take() Effects {
+	out := c.out
+	c.out = Effects{}
+	return out
+}
+
+func (c *Core) reply(t Ticket, a groups.Answer) {
+	if t != 0 {
+		c.out.Replies = append(c.out.Replies, Reply{Ticket: t, Answer: a})
+	}
+}
+
+// store has records written; then runs when they are, before later calls.
+func (c *Core) store(w write) {
+	c.writes++
+	for _, g := range w.groups {
+		g.storing++
+	}
+	c.open[c.writes] = w
+	c.out.Writes = append(c.out.Writes, Write{ID: c.writes, Records: w.records})
+}
+
+// by has Tick called at a moment at the latest.
+func (c *Core) by(millis int64) int64 {
+	c.wake = min(c.wake, millis)
+	return millis
+}
+
+// List is the groups in order of their names.
+func (c *Core) List() []groups.Listed {
+	out := make([]groups.Listed, 0, len(c.groups))
+	for _, id := range sortedKeys(c.groups) {
+		g := c.groups[id]
+		out = append(out, groups.Listed{Group: id, ProtocolType: g.protocolType, State: g.state.String(), Type: groups.TypeClassic})
+	}
+	return out
+}
+
+func sortedKeys[K int64 | string, V any](m map[K]V) []K {
+	out := make([]K, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
