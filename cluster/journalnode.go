@@ -291,7 +291,6 @@ func (j *Journal) remember(newborns []*Replica) error {
 		o := r.order.(*streamed)
 		o.mu.Lock()
 		if o.newborn {
-			o.newborn = false
 			cps = append(cps, o.checkpointLocked())
 		}
 		o.mu.Unlock()
@@ -429,7 +428,7 @@ func (j *Journal) Checkpoint() error {
 			s.restoreDirty(dirty)
 			continue
 		}
-		if err := s.stabilise(dirty); err != nil {
+		if hold, err := s.stabilise(dirty); err != nil || hold {
 			errs = append(errs, err)
 			continue
 		}
@@ -455,15 +454,18 @@ func (j *Journal) Checkpoint() error {
 }
 
 // stabilise flushes the logs of dirty replicas and writes their checkpoints, which
-// become durable with the shard's record. On an error all of them stay dirty.
-func (s *shard) stabilise(dirty map[*streamed]struct{}) error {
+// become durable with the shard's record. On an error all of them stay dirty. hold: the
+// record has to stay where it is.
+func (s *shard) stabilise(dirty map[*streamed]struct{}) (hold bool, err error) {
 	for o := range dirty {
-		if err := o.stabilise(); err != nil {
+		held, err := o.stabilise()
+		if err != nil {
 			s.restoreDirty(dirty)
-			return fmt.Errorf("checkpoint %s: %w", o.d.key, err)
+			return false, fmt.Errorf("checkpoint %s: %w", o.d.key, err)
 		}
+		hold = hold || held
 	}
-	return nil
+	return hold, nil
 }
 
 func (s *shard) restoreDirty(dirty map[*streamed]struct{}) {
@@ -520,7 +522,7 @@ func (j *Journal) Finish() error {
 	}
 	var ends []Checkpoint
 	for id, s := range j.shards {
-		if at := s.last; at.Sequence != s.stable.Sequence {
+		if at := s.last; at.Sequence != s.stable.Sequence && !s.held.Load() {
 			at.Covered = s.covered.Load()
 			ends = append(ends, shardCheckpoint(id, at))
 		}

@@ -129,12 +129,21 @@ func (rs *Replicas) publish(next map[string]*topicReplicas, tasks []*task) {
 }
 
 // remember has the journal remember newborn replicas before anything is applied to them.
+// Those that it can't remember aren't there: after a crash nobody would know that they
+// ever had anything.
 func (rs *Replicas) remember(tasks []*task) {
 	if rs.opts.Journal == nil {
 		return
 	}
-	if err := rs.opts.Journal.remember(freshReplicas(tasks)); err != nil {
-		rs.log.Error("remember new replicas", zap.Error(err))
+	err := rs.opts.Journal.remember(freshReplicas(tasks))
+	if err == nil {
+		return
+	}
+	rs.log.Error("remember new replicas, tried again later", zap.Error(err))
+	for _, k := range tasks {
+		if r := k.next.replicas[k.p]; k.fresh && r.order.(*streamed).newborn {
+			k.next.replicas[k.p], k.next.failed[k.p], k.fresh = nil, errors.Join(err, r.Close()), false
+		}
 	}
 }
 

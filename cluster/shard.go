@@ -67,6 +67,7 @@ type shard struct {
 
 	dirtyMu sync.Mutex
 	dirty   map[*streamed]struct{}
+	held    atomic.Bool         // closed with a replica that needs what comes after the last round
 	last    journal.ShardRecord // of the last message applied
 	stable  journal.ShardRecord // durable
 }

@@ -50,6 +50,7 @@ type streamed struct {
 	keptAt  int64       // every operation above that position is in kept
 	whole   bool        // nothing is missing between the state and kept
 	dirty   atomic.Bool // changed since the last checkpoint round
+	held    int         // checkpoint rounds for which kept has held the shard's record
 	newborn bool        // opened without a checkpoint, at the creation of its topic
 	ended   bool
 }
@@ -336,6 +337,9 @@ func (s *streamed) replayLocked() {
 	}
 	// Not before that is durable: others count on a whole replica, also after its crash.
 	s.behind, s.cause, s.whole = err != nil, err, err != nil
+	if err == nil {
+		s.held = 0
+	}
 }
 
 func keptBytes(kept []keptOperation) (n int) {
@@ -381,36 +385,54 @@ func (s *streamed) checkpointLocked() Checkpoint {
 	return cp
 }
 
+// heldMax bounds how many checkpoint rounds wait for a disk: after that many what was
+// kept is as good as missed, and the shard's stream needn't have it any more.
+const heldMax = 120
+
+// holdsLocked reports whether nothing but the memory of this process and the stream has
+// what was kept: the shard's record must not go past it, for this replica may be the
+// only one.
+func (s *streamed) holdsLocked() bool { return s.behind && s.whole && s.held < heldMax }
+
 // stabilise syncs everything applied so far and writes a checkpoint that says so,
 // which isn't durable yet. If a cut has written a newer one in between, or the replica
-// has fallen behind, what was collected is old: then it is collected again.
-func (s *streamed) stabilise() error {
+// has fallen behind, what was collected is old: then it is collected again. hold: the
+// stream must keep what comes after the last checkpoint.
+func (s *streamed) stabilise() (hold bool, err error) {
 	s.mu.Lock()
 	s.dirty.Store(false) // what comes from now on is for the next round
 	skip := s.ended || s.baseline
+	if hold = s.holdsLocked() && !skip; hold {
+		s.held++
+		s.markLocked()
+	}
 	cp := s.checkpointLocked()
 	flush := s.d.log.RecoveryPoint() < s.d.log.End()
 	s.mu.Unlock()
-	if skip {
-		return nil
+	if skip || hold {
+		return hold, nil
 	}
 	if flush {
 		if err := s.d.log.Flush(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return nil
+		return false, nil
+	}
+	if s.holdsLocked() {
+		s.markLocked()
+		return true, nil
 	}
 	if s.d.state.CutAt != cp.State.CutAt || s.behind != cp.Behind || s.d.failed != nil {
 		if err := s.d.log.Flush(); err != nil {
-			return err
+			return false, err
 		}
 		cp = s.checkpointLocked()
 	}
-	return s.d.checkpoints.Put(false, cp)
+	return false, s.d.checkpoints.Put(false, cp)
 }
 
 // State is [orderer.State].
@@ -443,6 +465,10 @@ func (s *streamed) closing() (Checkpoint, bool) {
 	defer s.mu.Unlock()
 	s.ended = true
 	if s.baseline || !s.dirty.Load() {
+		return Checkpoint{}, false
+	}
+	if s.holdsLocked() {
+		s.shard.held.Store(true)
 		return Checkpoint{}, false
 	}
 	return s.checkpointLocked(), true

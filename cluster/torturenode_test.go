@@ -345,15 +345,15 @@ func (x *torture) sole(id messages.NodeID, shard int32) bool {
 		r := run.journal.replica(key)
 		return r != nil && !r.order.(*streamed).isBehind()
 	}
-	has := func(key messages.PartitionKey) bool {
-		return slices.ContainsFunc(x.nodes, func(n *tortureNode) bool { return whole(n, key) })
+	has := func(key messages.PartitionKey, replicas []messages.NodeID) bool {
+		return slices.ContainsFunc(replicas, func(id messages.NodeID) bool { return whole(x.nodes[id-1], key) })
 	}
 	if shard == MetadataShard {
-		return !has(messages.PartitionKey{TopicID: MetadataTopicID})
+		return !has(messages.PartitionKey{TopicID: MetadataTopicID}, []messages.NodeID{1, 2, 3})
 	}
 	for _, t := range x.image().Topics() {
 		for i, p := range t.Partitions {
-			if key := t.Key(int32(i)); ShardOf(key, severalShards) == shard && slices.Contains(p.Replicas, id) && !has(key) {
+			if key := t.Key(int32(i)); ShardOf(key, severalShards) == shard && slices.Contains(p.Replicas, id) && !has(key, p.Replicas) {
 				return true
 			}
 		}
