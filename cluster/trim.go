@@ -36,6 +36,31 @@ func (j *Journal) trims(ctx context.Context) {
 	}
 }
 
+// scaled is a stream that can have more copies.
+type scaled interface {
+	Scale(ctx context.Context, replicas int) error
+}
+
+// grow gives a stream that was made when there were fewer nodes the copies that it
+// shall have, once that many nodes are there. It never takes any away.
+func (j *Journal) grow(ctx context.Context, v TrimView, id int32, state StreamState) error {
+	st, ok := j.shards[id].stream.(scaled)
+	if !ok || state.Replicas == 0 || state.Replicas >= j.opts.Replicas || state.Moving {
+		return nil
+	}
+	live := 0
+	for _, node := range v.Nodes {
+		if _, alive, ok := v.Beat(node); ok && alive {
+			live++
+		}
+	}
+	if live < j.opts.Replicas {
+		return nil
+	}
+	j.log.Info("journal stream gets more copies", zap.Int32("shard", id), zap.Int("from", state.Replicas), zap.Int("to", j.opts.Replicas))
+	return st.Scale(ctx, j.opts.Replicas)
+}
+
 // trim is one look at one shard.
 func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, trimTimeout, messages.ErrTimedOut)
@@ -43,6 +68,9 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	st := j.shards[id].stream
 	state, err := st.State(ctx)
 	if err != nil {
+		return err
+	}
+	if err := j.grow(ctx, v, id, state); err != nil {
 		return err
 	}
 	nodes := make([]journal.Progress, 0, len(v.Nodes))

@@ -27,7 +27,9 @@ type Progress struct {
 // Everything that a node needs is kept: after a restart it compares the message at its
 // shard record before it goes on above it. Those that are dead and stand in the way are
 // given up, the furthest back first, while the stream is larger than limit bytes; it
-// isn't known how much one gives, so at most one goes in each call. Never given up is
+// isn't known how much one gives, so at most one goes in each call, and
+// beside it those that nothing is known of: they give nothing, and would keep the next
+// one from being given up for ever. Never given up is
 // a node with a sole replica: acknowledged appends that it has not checkpointed are
 // nowhere but in the stream. (The stream then becomes full and refuses new ones, of
 // all partitions: better than to lose old ones.) What a node needs below first it
@@ -40,12 +42,16 @@ type Progress struct {
 func Trim(first uint64, size, limit int64, nodes []Progress) (keep uint64, givenUp []messages.NodeID) {
 	nodes = slices.Clone(nodes)
 	slices.SortStableFunc(nodes, func(a, b Progress) int { return cmp.Compare(a.Needs, b.Needs) })
+	known := 0 // of those given up
 	for _, n := range nodes {
 		switch {
 		case 0 < n.Needs && n.Needs < first && !n.Sole: // has a hole already
 			continue
-		case !n.Live && !n.Sole && size > limit && len(givenUp) == 0:
+		case !n.Live && !n.Sole && size > limit && known == 0:
 			givenUp = append(givenUp, n.Node)
+			if n.Needs > 0 {
+				known++
+			}
 		default:
 			return max(first, n.Needs), givenUp
 		}
