@@ -81,6 +81,7 @@ func NewNode(ctx context.Context, config NodeConfig) *Node {
 		},
 	})
 	listener.Partitions = n.Partitions
+	n.serveRecover()
 	n.cancels = append(n.cancels,
 		config.Replicas.Subscribe(func(a cluster.AppliedImage) {
 			n.Coordinators.Apply(a.Image, a.Topics)
@@ -256,21 +257,4 @@ func (n *Node) CheckDelete(ctx context.Context, mirror string) error {
 		}
 	}
 	return nil
-}
-
-// Recover takes the FAILED partitions of topics back to their previous state
-// (OP-25). One item per topic in order.
-func (n *Node) Recover(ctx context.Context, who messages.Requester, mirror string, topics []string) []messages.Item {
-	items := make([]messages.Item, len(topics))
-	for i, topic := range topics {
-		items[i].Name = topic
-		done, err := n.Partitions.Recover(ctx, who, mirror, topic)
-		switch {
-		case err != nil:
-			items[i].Err = err
-		case done == 0:
-			items[i].Err = fmt.Errorf("%w: no partition of topic %s is FAILED", messages.ErrInvalidMirrorStates, topic)
-		}
-	}
-	return items
 }

@@ -48,6 +48,11 @@ func (s Subjects) NodeActor(node messages.NodeID) string {
 	return fmt.Sprintf("%snode.%d.actor", s.prefix, node)
 }
 
+// NodeRecover is where a node takes its share of RecoverMirrorTopics.
+func (s Subjects) NodeRecover(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.recover", s.prefix, node)
+}
+
 // NodeCopy is where a node answers those who copy its logs.
 func (s Subjects) NodeCopy(node messages.NodeID) string {
 	return fmt.Sprintf("%snode.%d.copy", s.prefix, node)
