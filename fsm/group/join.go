@@ -252,9 +252,10 @@ func (c *Core) rebalance(now int64, g *group) {
 	c.complete(now, g)
 }
 
-// complete begins the generation when all are there.
+// complete begins the generation when all are there; the first one waits for its
+// whole time.
 func (c *Core) complete(now int64, g *group) {
-	if g.state != PreparingRebalance || g.initial && now < g.joinBy || len(g.pending) > 0 && len(g.members) > 0 {
+	if g.state != PreparingRebalance || g.initial || len(g.pending) > 0 && len(g.members) > 0 {
 		return
 	}
 	for _, m := range g.members {
