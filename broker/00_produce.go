@@ -120,6 +120,8 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 	switch {
 	case errors.As(err, &dup):
 		info.FirstOffset = dup.FirstOffset
+	case errors.Is(err, messages.ErrReadOnlyTopic) && s.moving(t, p.Partition):
+		return fmt.Errorf("%s partition %d moves: %w", t.Name, p.Partition, messages.ErrNotLeader)
 	case errors.Is(err, messages.ErrReadOnlyTopic):
 		return s.readOnly(t, p.Partition)
 	case err != nil:
@@ -154,8 +156,9 @@ func (s *Server) mayProduce(r *request, req *kmsg.ProduceRequest, t *metadata.To
 
 // writable returns nil for a partition that takes writes of clients. A stopped mirror
 // topic's partition that came to this node a moment ago is read-only until its state
-// has been read (UNKNOWN): then the producer waits, as it does after the start of a
-// node. A refusal would be final for it. Its own time-out ends that, to be tried again.
+// has been read (UNKNOWN), and one that is about to go is so already: then the producer
+// waits, as it does after the start of a node. A refusal would be final for it. Its own
+// time-out ends that, to be tried again.
 func (s *Server) writable(ctx context.Context, t *metadata.Topic, partition int32, part Partition) error {
 	if !part.State().ReadOnly {
 		return nil
@@ -169,7 +172,7 @@ func (s *Server) writable(ctx context.Context, t *metadata.Topic, partition int3
 	})
 	defer cancel()
 	for part.State().ReadOnly {
-		if t.Desired != messages.DesiredStopped || s.deps.Mirrors.State(messages.TopicPartition{Topic: t.Name, Partition: partition}) != messages.StateUnknown {
+		if !s.moving(t, partition) {
 			return s.readOnly(t, partition)
 		}
 		if _, err := s.checkPartition(t, partition, messages.NoEpoch); err != nil {
@@ -182,6 +185,16 @@ func (s *Server) writable(ctx context.Context, t *metadata.Topic, partition int3
 		}
 	}
 	return nil
+}
+
+// moving: a partition that is read-only here although it is to take writes, for its
+// leadership comes, or goes to another node which hasn't claimed it yet.
+func (s *Server) moving(t *metadata.Topic, partition int32) bool {
+	if t.Desired != messages.DesiredStopped {
+		return t.Desired == messages.DesiredNone
+	}
+	state := s.deps.Mirrors.State(messages.TopicPartition{Topic: t.Name, Partition: partition})
+	return state == messages.StateUnknown || state == messages.StateStopped
 }
 
 // readOnly is the refusal of a client's change to a mirror partition (OP-23).

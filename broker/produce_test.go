@@ -326,6 +326,13 @@ func TestProduceWaitsForState(t *testing.T) {
 	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = false })
 	got := c.receive(req, correlation).(*kmsg.ProduceResponse)
 	require.Zero(t, got.Topics[0].Partitions[0].ErrorCode)
+	w.states[messages.TopicPartition{Topic: "t"}] = messages.StateStopped // it goes to another node
+	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = true })
+	require.Equal(t, int16(7), produceOne(t, c, hasty).ErrorCode)
+	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = false })
+	p.refuse = messages.ErrReadOnlyTopic
+	require.Equal(t, int16(6), produceOne(t, c, req).ErrorCode, "the gate closes between look and append")
+	p.refuse = nil
 	w.states[messages.TopicPartition{Topic: "t"}] = messages.StateStopping
 	p.change(func(s *persistence.ReplicaState) { s.ReadOnly = true })
 	require.Equal(t, int16(44), produceOne(t, c, req).ErrorCode)
