@@ -5,6 +5,13 @@ import (
 	"io"
 )
 
+// Who a Run of several nodes is of.
+const (
+	oneNode    = "one node"
+	threeNodes = "three nodes"
+	rawJournal = "raw journal"
+)
+
 // ClusterRuns are copies by one node and by three; Write prints them.
 type ClusterRuns []Run
 
@@ -16,7 +23,7 @@ func (all ClusterRuns) Write(w io.Writer) {
 	fmt.Fprintln(w, "\n| partitions | who | MB/s | to one node | to raw journal | CPU s/GB | note |")
 	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- |")
 	for _, run := range all {
-		fmt.Fprintf(w, "| %d | %s | %.0f | %s | %s | %.1f | %s |\n", run.Partitions, run.Who, run.MBps(), all.ratio(run, "one node"), all.ratio(run, "raw journal"), run.CPUPerGB(), run.Note)
+		fmt.Fprintf(w, "| %d | %s | %.0f | %s | %s | %.1f | %s |\n", run.Partitions, run.Who, run.MBps(), all.ratio(run, oneNode), all.ratio(run, rawJournal), run.CPUPerGB(), run.Note)
 	}
 	fmt.Fprintln(w)
 }

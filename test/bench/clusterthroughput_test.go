@@ -15,13 +15,6 @@ import (
 	"kagami/test/e2e"
 )
 
-// Who a Run of several nodes is of.
-const (
-	oneNode    = "one node"
-	threeNodes = "three nodes"
-	rawJournal = "raw journal"
-)
-
 // TestClusterThroughput measures a mirror of three nodes with three replicas of
 // everything against one node and against the journal alone, and producers. The source is
 // another Kagami. Settings: KAGAMI_BENCH_CLUSTER_MB (per topic, default 512),
