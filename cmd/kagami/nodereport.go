@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"kagami/actors"
 	"kagami/cluster"
 	"kagami/cluster/journal"
@@ -23,14 +21,9 @@ func (n *node) report() func(messages.NodeID, messages.PartitionKey, int64) acto
 	}
 }
 
-// behindNamesMax is how many replicas a beat names.
-const behindNamesMax = 1024
-
 // reportOf reads one beat.
 func reportOf(beat cluster.Beat, live bool, key messages.PartitionKey, position int64) actors.ReplicaReport {
-	behind := cluster.DecodeBehind(beat.Extension)
-	// A beat names so many at most; who is behind with more is held for behind with all.
-	r := actors.ReplicaReport{Live: live, Behind: len(behind) >= behindNamesMax || slices.Contains(behind, key)}
+	r := actors.ReplicaReport{Live: live, Behind: cluster.NewBehindSet(beat.Extension, journalShards).Has(key)}
 	shard := cluster.ShardOf(key, journalShards)
 	for _, s := range beat.Shards {
 		if s.Shard == shard {
@@ -47,18 +40,14 @@ func (n *node) inSync() func() func(messages.NodeID, messages.PartitionKey) bool
 		return nil
 	}
 	return func() func(messages.NodeID, messages.PartitionKey) bool {
-		live := map[messages.NodeID]map[messages.PartitionKey]bool{}
+		live := map[messages.NodeID]cluster.BehindSet{}
 		for _, id := range n.members.Live() {
-			live[id] = map[messages.PartitionKey]bool{}
-			if beat, _, ok := n.members.Beat(id); ok {
-				for _, key := range cluster.DecodeBehind(beat.Extension) {
-					live[id][key] = true
-				}
-			}
+			beat, _, _ := n.members.Beat(id)
+			live[id] = cluster.NewBehindSet(beat.Extension, journalShards)
 		}
 		return func(id messages.NodeID, key messages.PartitionKey) bool {
 			behind, ok := live[id]
-			return ok && !behind[key]
+			return ok && !behind.Has(key)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestReportOfABeat(t *testing.T) {
 		"says nothing of it":    {cluster.Beat{}, true, actors.ReplicaReport{Live: true}},
 		"another one is behind": {cluster.Beat{Shards: at(50), Extension: named(other)}, true, actors.ReplicaReport{Live: true, There: true}},
 		"it is behind":          {cluster.Beat{Shards: at(50), Extension: named(other, key)}, true, actors.ReplicaReport{Live: true, Behind: true, There: true}},
-		"more than can be named": {cluster.Beat{Shards: at(50), Extension: make([]byte, 28*behindNamesMax)}, true,
+		"its shard is behind": {cluster.Beat{Shards: at(50), Extension: named(messages.PartitionKey{TopicID: messages.TopicID{15: 3}, Partition: shard})}, true,
 			actors.ReplicaReport{Live: true, Behind: true, There: true}},
 		"dead": {cluster.Beat{Shards: at(50)}, false, actors.ReplicaReport{There: true}},
 	} {
