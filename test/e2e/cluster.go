@@ -198,8 +198,11 @@ func (c *Cluster) Running() []int {
 }
 
 // Admin is a client for the KIP's requests at any node; the caller closes it.
-func (c *Cluster) Admin() (*client.Client, error) {
-	return client.New(kgo.SeedBrokers(strings.Split(c.Bootstrap(), ",")...))
+func (c *Cluster) Admin() (*client.Client, error) { return c.AdminOf(c.IDs()...) }
+
+// AdminOf is a client that knows only some nodes at first.
+func (c *Cluster) AdminOf(ids ...int) (*client.Client, error) {
+	return client.New(kgo.SeedBrokers(strings.Split(c.BootstrapOf(ids...), ",")...))
 }
 
 // Side is the cluster as the comparison sees it.

@@ -92,7 +92,7 @@ func (w *world) describes(mirror, state string, lagMax int64, topics ...string) 
 	ctx, cancel := context.WithTimeout(w.ctx, healTimeout)
 	defer cancel()
 	require.NoError(w.t, kafka.Poll(ctx, func() error {
-		ps, err := Partitions(ctx, w.adm, mirror)
+		ps, err := w.partitionsOf(ctx, mirror)
 		if err != nil {
 			return err
 		}
@@ -111,6 +111,13 @@ func (w *world) describes(mirror, state string, lagMax int64, topics ...string) 
 		}
 		return nil
 	}))
+}
+
+// partitionsOf describes a mirror; nobody waits longer than for a busy machine.
+func (w *world) partitionsOf(ctx context.Context, mirror string) ([]client.DescribedPartition, error) {
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	return Partitions(ctx, w.adm, mirror)
 }
 
 // owners: in every node's metadata log each (partition, epoch) has one owner, and
@@ -148,7 +155,7 @@ func (w *world) fetching(mirror string, topics ...string) {
 	}
 	first := map[at]int64{}
 	require.NoError(w.t, kafka.Poll(ctx, func() error {
-		ps, err := Partitions(ctx, w.adm, mirror)
+		ps, err := w.partitionsOf(ctx, mirror)
 		if err != nil {
 			return err
 		}
