@@ -13,6 +13,7 @@ import (
 type placement struct {
 	live   map[messages.NodeID]bool
 	behind map[messages.NodeID]map[messages.PartitionKey]bool
+	lags   map[messages.NodeID]bool
 	known  map[messages.NodeID]bool // registered; nil: all
 	back   int                      // leaderships that may still go back to their preferred replica
 	room   int                      // changes that may still be made
@@ -27,13 +28,16 @@ func PlacementDue(img *metadata.Image, cmd messages.PlaceLeaders, node messages.
 
 // placeLeaders is messages.PlaceLeaders.
 func (p *plan) placeLeaders(c messages.PlaceLeaders) {
-	pl := placement{live: make(map[messages.NodeID]bool, len(c.Live)), behind: make(map[messages.NodeID]map[messages.PartitionKey]bool), back: c.Back, room: c.Max}
+	pl := placement{live: make(map[messages.NodeID]bool, len(c.Live)), behind: make(map[messages.NodeID]map[messages.PartitionKey]bool), lags: make(map[messages.NodeID]bool), back: c.Back, room: c.Max}
 	for _, n := range c.Live {
 		pl.live[n] = true
 	}
 	pl.known = make(map[messages.NodeID]bool, len(p.img.Nodes()))
 	for _, n := range p.img.Nodes() {
 		pl.known[n.ID] = true
+	}
+	for _, n := range c.Lagging {
+		pl.lags[n] = true
 	}
 	for n, keys := range c.Behind {
 		pl.behind[n] = make(map[messages.PartitionKey]bool, len(keys))
@@ -76,14 +80,17 @@ func (pl *placement) change(t *metadata.Topic, n int32, part metadata.Partition,
 	r := wire.NewPtrPartitionChangeRecord()
 	r.TopicID, r.PartitionID = t.ID, n
 	if !pl.live[part.Leader] || pl.behind[part.Leader][key] {
-		i := slices.IndexFunc(part.Replicas, able)
+		i := slices.IndexFunc(part.Replicas, func(node messages.NodeID) bool { return able(node) && !pl.lags[node] })
+		if i < 0 {
+			i = slices.IndexFunc(part.Replicas, able)
+		}
 		if i < 0 || part.Replicas[i] == part.Leader {
 			return nil // nobody else can; the old leader is the first who will
 		}
 		r.Leader = int32(part.Replicas[i])
 		return r
 	}
-	if preferred := part.Replicas[0]; preferred != part.Leader && able(preferred) && pl.back > 0 {
+	if preferred := part.Replicas[0]; preferred != part.Leader && able(preferred) && !pl.lags[preferred] && pl.back > 0 {
 		pl.back--
 		r.Leader = int32(preferred)
 		return r

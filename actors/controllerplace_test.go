@@ -44,31 +44,40 @@ func TestPlacementOfOnePartition(t *testing.T) {
 		part   metadata.Partition
 		live   []messages.NodeID
 		behind []messages.NodeID
+		lags   []messages.NodeID
 		back   int
 		factor int
 		want   *wire.PartitionChangeRecord
 	}{
-		"nothing to do":                               {placed(1, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, 1, 3, nil},
-		"dead leader: the next replica":               {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, nil, 0, 3, change(2)},
-		"dead leader: not the one that is behind":     {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2}, 0, 3, change(3)},
-		"dead leader, all others behind: it stays":    {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2, 3}, 1, 3, nil},
-		"all dead: it stays":                          {placed(1, 1, 2, 3), []messages.NodeID{4}, nil, 1, 3, nil},
-		"a live leader that is behind makes room":     {placed(2, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2}, 1, 3, change(3)},
-		"a leader behind, the others too: it stays":   {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, []messages.NodeID{1, 2, 3}, 1, 3, nil},
-		"the preferred one is back":                   {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, 1, 3, change(1)},
-		"it is back and still behind":                 {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, []messages.NodeID{1}, 1, 3, nil},
-		"it is back, but enough go back already":      {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, 0, 3, nil},
-		"D51: more replicas as nodes come":            {placed(1, 1), []messages.NodeID{1, 2, 3}, nil, 0, 3, change(-1, more...)},
-		"D51: no more than nodes":                     {placed(1, 1), []messages.NodeID{1}, nil, 0, 3, nil},
-		"D51: not beyond the configured":              {placed(1, 1, 2), []messages.NodeID{1, 2, 3}, nil, 0, 2, nil},
-		"as created: a client's topic keeps its own":  {placed(1, 1), []messages.NodeID{1, 2, 3}, nil, 0, 0, nil},
-		"the sole replica's node is dead: no growth":  {placed(1, 1), []messages.NodeID{2, 3}, nil, 1, 3, nil},
-		"a dead replica counts: it comes back":        {placed(1, 1, 2, 4), []messages.NodeID{1, 2, 3}, nil, 0, 3, nil},
-		"the sole replica is dead, behind elsewhere":  {placed(1, 1, 2), []messages.NodeID{2}, []messages.NodeID{2}, 1, 2, nil},
-		"dead leader, the preferred is another's job": {placed(3, 1, 2, 3), []messages.NodeID{1, 2}, nil, 0, 3, change(1)},
+		"nothing to do":                               {placed(1, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, nil, 1, 3, nil},
+		"dead leader: the next replica":               {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, nil, nil, 0, 3, change(2)},
+		"dead leader: not the one that is behind":     {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2}, nil, 0, 3, change(3)},
+		"dead leader, all others behind: it stays":    {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2, 3}, nil, 1, 3, nil},
+		"all dead: it stays":                          {placed(1, 1, 2, 3), []messages.NodeID{4}, nil, nil, 1, 3, nil},
+		"a live leader that is behind makes room":     {placed(2, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{2}, nil, 1, 3, change(3)},
+		"a leader behind, the others too: it stays":   {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, []messages.NodeID{1, 2, 3}, nil, 1, 3, nil},
+		"the preferred one is back and lags":          {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, []messages.NodeID{1}, 1, 3, nil},
+		"dead leader: one that lags comes last":       {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, nil, []messages.NodeID{2}, 0, 3, change(3)},
+		"dead leader: better one that lags than none": {placed(1, 1, 2, 3), []messages.NodeID{2, 3}, []messages.NodeID{3}, []messages.NodeID{2}, 0, 3, change(2)},
+		"a leader that lags stays":                    {placed(1, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, []messages.NodeID{1}, 1, 3, nil},
+		"the preferred one is back":                   {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, nil, 1, 3, change(1)},
+		"it is back and still behind":                 {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, []messages.NodeID{1}, nil, 1, 3, nil},
+		"it is back, but enough go back already":      {placed(2, 1, 2, 3), []messages.NodeID{1, 2, 3}, nil, nil, 0, 3, nil},
+		"D51: more replicas as nodes come":            {placed(1, 1), []messages.NodeID{1, 2, 3}, nil, nil, 0, 3, change(-1, more...)},
+		"D51: no more than nodes":                     {placed(1, 1), []messages.NodeID{1}, nil, nil, 0, 3, nil},
+		"D51: not beyond the configured":              {placed(1, 1, 2), []messages.NodeID{1, 2, 3}, nil, nil, 0, 2, nil},
+		"as created: a client's topic keeps its own":  {placed(1, 1), []messages.NodeID{1, 2, 3}, nil, nil, 0, 0, nil},
+		"the sole replica's node is dead: no growth":  {placed(1, 1), []messages.NodeID{2, 3}, nil, nil, 1, 3, nil},
+		"a dead replica counts: it comes back":        {placed(1, 1, 2, 4), []messages.NodeID{1, 2, 3}, nil, nil, 0, 3, nil},
+		"the sole replica is dead, behind elsewhere":  {placed(1, 1, 2), []messages.NodeID{2}, []messages.NodeID{2}, nil, 1, 2, nil},
+		"dead leader, the preferred is another's job": {placed(3, 1, 2, 3), []messages.NodeID{1, 2}, nil, nil, 0, 3, change(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pl := placement{live: map[messages.NodeID]bool{}, behind: map[messages.NodeID]map[messages.PartitionKey]bool{}, back: row.back, room: 10}
+			pl.lags = map[messages.NodeID]bool{}
+			for _, n := range row.lags {
+				pl.lags[n] = true
+			}
 			for _, n := range row.live {
 				pl.live[n] = true
 			}

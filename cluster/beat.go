@@ -17,6 +17,7 @@ type Beat struct {
 	Shards      []ShardProgress
 	Extension   []byte // of the owner; at most 64 KiB
 	Leaving     bool   // the node is about to end: it shall lead nothing
+	Starting    bool   // the node doesn't serve clients yet: it shall get nothing to lead
 	bye         bool   // the last one: the node leaves
 }
 
@@ -29,7 +30,7 @@ type ShardProgress struct {
 
 // A beat as bytes; numbers are varints, those marked s are signed:
 //
-//	version 1 | flags (1 bye, 2 leaving) | node s | incarnation 16 | number | leads |
+//	version 1 | flags (1 bye, 2 leaving, 4 starting) | node s | incarnation 16 | number | leads |
 //	shards | per shard: shard s, applied, checkpointed | length | extension
 //
 // What is added later goes into the extension; a change of anything else is a
@@ -38,6 +39,7 @@ const (
 	beatVersion      = 1
 	beatFlagBye      = 1
 	beatFlagLeaving  = 2
+	beatFlagStarting = 4
 	beatShardsMax    = 1 << 12
 	beatExtensionMax = 64 << 10
 )
@@ -52,6 +54,9 @@ func (b *Beat) encode() []byte {
 	}
 	if b.Leaving {
 		flags |= beatFlagLeaving
+	}
+	if b.Starting {
+		flags |= beatFlagStarting
 	}
 	out = append(out, beatVersion, flags)
 	out = binary.AppendVarint(out, int64(b.Node))
@@ -76,7 +81,7 @@ func decodeBeat(in []byte) (*Beat, error) {
 		return nil, fmt.Errorf("%w: version %d, this program knows %d: update this node", errBeat, in[0], beatVersion)
 	}
 	r := beatReader{rest: in[2:]}
-	b := &Beat{bye: in[1]&beatFlagBye != 0, Leaving: in[1]&beatFlagLeaving != 0}
+	b := &Beat{bye: in[1]&beatFlagBye != 0, Leaving: in[1]&beatFlagLeaving != 0, Starting: in[1]&beatFlagStarting != 0}
 	b.Node = messages.NodeID(r.signed())
 	copy(b.Incarnation[:], r.bytes(uint64(len(b.Incarnation))))
 	b.Number, b.Leads = r.unsigned(), int(int32(r.unsigned()))

@@ -19,10 +19,10 @@ func testBeat(node messages.NodeID, incarnation byte, number uint64) *Beat {
 // TestBeatGolden: the bytes of version 1, and that the next one is refused.
 func TestBeatGolden(t *testing.T) {
 	b := &Beat{
-		Node: 3, Incarnation: messages.TopicID{0xab, 15: 0xcd}, Number: 300, Leads: 7, Extension: []byte("ext"), Leaving: true, bye: true,
+		Node: 3, Incarnation: messages.TopicID{0xab, 15: 0xcd}, Number: 300, Leads: 7, Extension: []byte("ext"), Leaving: true, Starting: true, bye: true,
 		Shards: []ShardProgress{{-1, 5, 4}, {12, 1 << 40, 0}},
 	}
-	const golden = "010306ab0000000000000000000000000000cdac020702010504188080808080200003657874"
+	const golden = "010706ab0000000000000000000000000000cdac020702010504188080808080200003657874"
 	require.Equal(t, golden, hex.EncodeToString(b.encode()))
 	got, err := decodeBeat(b.encode())
 	require.NoError(t, err)

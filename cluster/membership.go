@@ -45,6 +45,8 @@ type MembershipOptions struct {
 	Interval time.Duration
 	// DeadAfter without a beat a node is dead. Default 2.5 s.
 	DeadAfter time.Duration
+	// Starting has the beats say that the node doesn't serve yet, until Serve.
+	Starting bool
 	// OnNodeIDTaken is told, possibly often, that two processes run under one node
 	// id; the error wraps ErrNodeIDTaken and names it. It must not block.
 	OnNodeIDTaken func(error)
@@ -85,6 +87,7 @@ type Membership struct {
 	table    *beatTable
 	number   uint64 // of the last beat
 	source   func() Beat
+	starting bool
 	leaving  bool
 	watchers map[int]func()
 	watched  int // number of the last watcher
@@ -108,6 +111,7 @@ func OpenMembership(ctx context.Context, o MembershipOptions) (*Membership, erro
 	o = o.withDefaults()
 	m := &Membership{self: o.Bus.opts.Node, opts: o, log: o.Logger.Named("membership"), watchers: make(map[int]func())}
 	m.table = newBeatTable(m.self, o.Incarnation, o.DeadAfter)
+	m.starting = o.Starting
 	var err error
 	if m.sub, err = o.Bus.conn.Subscribe(o.Bus.Beat(), m.receive); err != nil {
 		return nil, fmt.Errorf("open membership: hear beats: %w", err)
@@ -151,6 +155,13 @@ func (m *Membership) Leave() {
 	if m.sub != nil {
 		m.beat(false)
 	}
+}
+
+// Serve has the beats say no more that this node is starting.
+func (m *Membership) Serve() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.starting = false
 }
 
 // Leaving reports whether a node has said that it is about to end, and nothing else
@@ -282,7 +293,7 @@ func (m *Membership) beat(bye bool) {
 	}
 	m.mu.Lock()
 	m.number++
-	b.Number, b.Leaving = m.number, m.leaving || bye
+	b.Number, b.Starting, b.Leaving = m.number, m.starting, m.leaving || bye
 	changed := m.table.sent(m.opts.Clock.Now(), &b)
 	m.mu.Unlock()
 	m.tell(changed)

@@ -28,7 +28,7 @@ func TestForwardedCommands(t *testing.T) {
 		AllocateProducerIDs{Count: 10},
 		RegisterNode{Node: Node{ID: 2, Rack: "r", Incarnation: TopicID{5}, Endpoints: []Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: "::1", Port: 9}}}},
 		UnregisterNode{ID: 4},
-		PlaceLeaders{Live: []NodeID{1}, Behind: map[NodeID][]PartitionKey{1: {{TopicID: TopicID{6}, CreatedAt: 7, Partition: 8}}}, Back: 1, Max: 2},
+		PlaceLeaders{Live: []NodeID{1}, Behind: map[NodeID][]PartitionKey{1: {{TopicID: TopicID{6}, CreatedAt: 7, Partition: 8}}}, Lagging: []NodeID{2}, Back: 1, Max: 2},
 	}
 	names := map[string]bool{}
 	for _, c := range commands {

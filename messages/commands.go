@@ -169,7 +169,10 @@ type PlaceLeaders struct {
 	Live []NodeID
 	// Behind are replicas that can't lead now, by partition.
 	Behind map[NodeID][]PartitionKey
-	Back   int
+	// Lagging nodes are alive and not where the others are, or don't serve yet: they
+	// keep what they lead, and get more only if nobody else can.
+	Lagging []NodeID
+	Back    int
 	// Max bounds the changes of one command; there may be more to do.
 	Max int
 }

@@ -58,6 +58,8 @@ type node struct {
 	opened atomic.Pointer[metadata.Store]
 	// placed is what leaders were found to be in order for; of the controller's duty.
 	placed string
+	// ends is how far the journal was; of the controller's duty.
+	ends shardEnds
 
 	// ended gets the error of a part that ended by itself.
 	ended chan error
@@ -89,7 +91,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},
-		{"be ready to leave", func(context.Context) error { n.defers(n.leave); return nil }}, // the first thing at the end
+		{"be ready to lead", n.beReady},
 	} {
 		if err := step.run(ctx); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -122,7 +121,7 @@ func (n *node) openMembership(ctx context.Context) error {
 	}
 	var err error
 	n.members, err = cluster.OpenMembership(ctx, cluster.MembershipOptions{
-		Bus: n.bus, Interval: n.settings.cluster.BeatInterval, DeadAfter: n.settings.cluster.DeadAfter,
+		Bus: n.bus, Starting: true, Interval: n.settings.cluster.BeatInterval, DeadAfter: n.settings.cluster.DeadAfter,
 		OnNodeIDTaken: n.end,
 		OnAway: func(d time.Duration) {
 			n.log.Warn("this process didn't run for a while: it leads again when the journal reaches it", zap.Duration("away", d))
@@ -193,17 +192,20 @@ func (n *node) trimView() cluster.TrimView {
 // sole reports whether a dead node has a replica in a shard of which no live node has
 // another one in order.
 func (n *node) sole(dead messages.NodeID, shard int32) bool {
-	behind := map[messages.NodeID]cluster.BehindSet{}
+	behind := map[messages.NodeID]map[messages.PartitionKey]bool{}
 	for _, id := range n.members.Live() {
+		behind[id] = map[messages.PartitionKey]bool{}
 		if b, _, ok := n.members.Beat(id); ok {
-			behind[id] = cluster.NewBehindSet(b.Extension, journalShards)
+			for _, key := range cluster.DecodeBehind(b.Extension) {
+				behind[id][key] = true
+			}
 		}
 	}
 	for _, t := range n.opened.Load().Image().Topics() {
 		for i, p := range t.Partitions {
 			key := t.Key(int32(i))
 			if cluster.ShardOf(key, journalShards) == shard && slices.Contains(p.Replicas, dead) &&
-				!slices.ContainsFunc(p.Replicas, func(id messages.NodeID) bool { b, live := behind[id]; return live && !b.Has(key) }) {
+				!slices.ContainsFunc(p.Replicas, func(id messages.NodeID) bool { return behind[id] != nil && !behind[id][key] }) {
 				return true
 			}
 		}
@@ -318,28 +320,17 @@ func (n *node) candidate() bool {
 	}.Turn()
 }
 
-// partitionsOf are all partitions of topics.
-func partitionsOf(img *metadata.Image) iter.Seq[messages.PartitionKey] {
-	return func(yield func(messages.PartitionKey) bool) {
-		for _, t := range img.Topics() {
-			for i := range t.Partitions {
-				if !yield(t.Key(int32(i))) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // duty is what the controller has to do about leaders now.
 func (n *node) duty(img *metadata.Image) messages.Command {
 	cmd := messages.PlaceLeaders{Live: n.staying(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
+	beats := map[messages.NodeID]cluster.Beat{}
 	for _, id := range cmd.Live {
 		if b, _, ok := n.members.Beat(id); ok {
-			cmd.Behind[id] = cluster.ExpandBehind(cluster.DecodeBehind(b.Extension), journalShards, partitionsOf(img))
+			beats[id], cmd.Behind[id] = b, cluster.DecodeBehind(b.Extension)
 		}
 	}
-	seen := fmt.Sprint(img.Offset(), cmd.Live, cmd.Behind)
+	cmd.Lagging = n.ends.lagging(n.clock.Now(), beats)
+	seen := fmt.Sprint(img.Offset(), cmd.Live, cmd.Behind, cmd.Lagging)
 	if n.placed == seen {
 		return nil
 	}

@@ -23,6 +23,13 @@ func (n *node) staying() []messages.NodeID {
 	return slices.DeleteFunc(n.members.Live(), n.members.Leaving)
 }
 
+// beReady says that this node serves, and what is the first thing at its end.
+func (n *node) beReady(context.Context) error {
+	n.members.Serve()
+	n.defers(n.leave)
+	return nil
+}
+
 // leave has the other nodes take over: it tells by its beats that it is about to end,
 // the controller, which passes on if this was it, moves the leaderships, and clients
 // are told while this node still answers. Without it they would wait for the end of
