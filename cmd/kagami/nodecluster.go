@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -192,20 +193,17 @@ func (n *node) trimView() cluster.TrimView {
 // sole reports whether a dead node has a replica in a shard of which no live node has
 // another one in order.
 func (n *node) sole(dead messages.NodeID, shard int32) bool {
-	behind := map[messages.NodeID]map[messages.PartitionKey]bool{}
+	behind := map[messages.NodeID]cluster.BehindSet{}
 	for _, id := range n.members.Live() {
-		behind[id] = map[messages.PartitionKey]bool{}
 		if b, _, ok := n.members.Beat(id); ok {
-			for _, key := range cluster.DecodeBehind(b.Extension) {
-				behind[id][key] = true
-			}
+			behind[id] = cluster.NewBehindSet(b.Extension, journalShards)
 		}
 	}
 	for _, t := range n.opened.Load().Image().Topics() {
 		for i, p := range t.Partitions {
 			key := t.Key(int32(i))
 			if cluster.ShardOf(key, journalShards) == shard && slices.Contains(p.Replicas, dead) &&
-				!slices.ContainsFunc(p.Replicas, func(id messages.NodeID) bool { return behind[id] != nil && !behind[id][key] }) {
+				!slices.ContainsFunc(p.Replicas, func(id messages.NodeID) bool { b, live := behind[id]; return live && !b.Has(key) }) {
 				return true
 			}
 		}
@@ -320,13 +318,26 @@ func (n *node) candidate() bool {
 	}.Turn()
 }
 
+// partitionsOf are all partitions of topics.
+func partitionsOf(img *metadata.Image) iter.Seq[messages.PartitionKey] {
+	return func(yield func(messages.PartitionKey) bool) {
+		for _, t := range img.Topics() {
+			for i := range t.Partitions {
+				if !yield(t.Key(int32(i))) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // duty is what the controller has to do about leaders now.
 func (n *node) duty(img *metadata.Image) messages.Command {
 	cmd := messages.PlaceLeaders{Live: n.staying(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
 	beats := map[messages.NodeID]cluster.Beat{}
 	for _, id := range cmd.Live {
 		if b, _, ok := n.members.Beat(id); ok {
-			beats[id], cmd.Behind[id] = b, cluster.DecodeBehind(b.Extension)
+			beats[id], cmd.Behind[id] = b, cluster.ExpandBehind(cluster.DecodeBehind(b.Extension), journalShards, partitionsOf(img))
 		}
 	}
 	cmd.Lagging = n.ends.lagging(n.clock.Now(), beats)
