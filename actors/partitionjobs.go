@@ -92,6 +92,7 @@ const (
 	stopResetDelay  = 5 * time.Second
 	bumpWaitLimit   = 15 * time.Second // for the new epoch after the controller's answer
 	convergeDelay   = 250 * time.Millisecond
+	convergeTold    = 2 * time.Second // beats tell late; who waits longer says so
 )
 
 // partitionWorker does the waiting work of one partition. It is copied into jobs
@@ -266,14 +267,14 @@ func truncationOffset(log persistence.Log, lme int32) int64 {
 func (w partitionWorker) await(ctx context.Context, work uint32) fsm.Input {
 	began, told := w.shared.config.Clock.Now(), fsm.Convergence{}
 	for {
-		state := fsm.Convergence{Assigned: w.replicas}
+		state, waited := fsm.Convergence{Assigned: w.replicas}, w.shared.config.Clock.Now().Sub(began)
 		if w.shared.config.Convergence != nil {
-			state = w.shared.config.Convergence(w.tp, w.shared.config.Clock.Now().Sub(began))
+			state = w.shared.config.Convergence(w.tp, waited)
 		}
 		if state.Done() {
 			return fsm.Converged{Work: work, Convergence: state}
 		}
-		if state != told {
+		if state != told && waited >= convergeTold {
 			w.shared.config.Log.Info("replicas haven't all applied the cut", zap.String(messages.FieldTopic, w.tp.Topic), zap.Int32(messages.FieldPartition, w.tp.Partition),
 				zap.Int("assigned", state.Assigned), zap.Int("inSync", state.InSync), zap.Int("cut", state.AssignedCut), zap.Int("minInSync", state.MinInSync), zap.Bool("all", state.Unclean))
 			told = state
