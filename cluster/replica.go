@@ -40,11 +40,8 @@ type Replica struct {
 	// localStart: the log start is this node's own business, with a stream too.
 	localStart bool
 	claimed    atomic.Bool // by this process; what a checkpoint says is history
-	// unsure: pieces of an append may still land behind one another, see
-	// appendMirrorLocked. Only a new generation is safe from them. mu guards it.
-	unsure bool
-	closed atomic.Bool
-	tenure atomic.Uint64 // see Tenure; written under pubMu
+	closed     atomic.Bool
+	tenure     atomic.Uint64 // see Tenure; written under pubMu
 
 	gate     atomic.Uint32
 	retained atomic.Int64 // log end at open, or when retention last looked

@@ -142,7 +142,7 @@ func (r *Replica) appendMirror(ctx context.Context, generation *int64, base int6
 		err = &EpochAheadError{Partition: r.tp, BatchEpoch: top, Claimed: s.Epoch}
 	}
 	if err == nil {
-		info, err = r.appendMirrorLocked(ctx, op)
+		info, err = r.appendLocked(ctx, op)
 	}
 	r.mu.Unlock()
 	if err == nil {

@@ -91,40 +91,30 @@ func (p *proposal) settle(v verdict) { p.once.Do(func() { p.done <- v }) }
 // errUnknownOutcome: the operation may have been applied.
 var errUnknownOutcome = fmt.Errorf("%w: whether the operation was applied isn't known", messages.ErrTimedOut)
 
-// propose queues entries, one behind the other, and waits for the verdict of each.
-func (s *shard) propose(ctx context.Context, ps []*proposal, entries []journal.Entry, all []verdict) {
+// propose queues an entry and waits for its verdict.
+func (s *shard) propose(ctx context.Context, p *proposal, e journal.Entry) (Applied, error) {
 	s.mu.Lock()
 	if s.closed || s.alone() {
-		err := fmt.Errorf("%s: journal shard %d doesn't reach this node: %w", entries[0].Op.Kind, s.id, messages.ErrNotLeader)
-		if s.closed {
-			err = fmt.Errorf("%s: %w: %w", entries[0].Op.Kind, ErrClosed, messages.ErrNotLeader)
-		}
+		closed := s.closed
 		s.mu.Unlock()
-		for i := range all {
-			all[i] = verdict{err: err}
+		if closed {
+			return Applied{}, fmt.Errorf("%s: %w: %w", e.Op.Kind, ErrClosed, messages.ErrNotLeader)
 		}
-		return
+		return Applied{}, fmt.Errorf("%s: journal shard %d doesn't reach this node: %w", e.Op.Kind, s.id, messages.ErrNotLeader)
 	}
-	for i, p := range ps {
-		p.ticket = s.proposer.Add(entries[i])
-		s.waiting[p.ticket] = p
-	}
+	p.ticket = s.proposer.Add(e)
+	s.waiting[p.ticket] = p
 	s.mu.Unlock()
 	s.pumpNow()
-	for i, p := range ps {
-		all[i] = s.await(ctx, p, entries[i].Op.Kind)
-	}
-}
-
-func (s *shard) await(ctx context.Context, p *proposal, kind journal.OpKind) verdict {
 	select {
 	case v := <-p.done:
 		s.forget(p)
-		return v
+		return v.applied, v.err
 	case <-ctx.Done():
 		s.forget(p)
-		p.settle(verdict{err: fmt.Errorf("%s: %w: %w", kind, errUnknownOutcome, context.Cause(ctx))})
-		return <-p.done // one that came in time counts
+		p.settle(verdict{err: fmt.Errorf("%s: %w: %w", e.Op.Kind, errUnknownOutcome, context.Cause(ctx))})
+		v := <-p.done // one that came in time counts
+		return v.applied, v.err
 	}
 }
 

@@ -38,7 +38,7 @@ type streamed struct {
 
 	mu  sync.Mutex // guards what follows and is held while the log is changed
 	d   direct
-	own []*proposal // the operations on their way, in order: one, or the pieces of an append
+	own *proposal // the one operation on its way
 
 	// baseline: the state is that of a cluster of one and not in the stream yet.
 	baseline bool
@@ -157,39 +157,22 @@ func (s *streamed) Propose(ctx context.Context, op journal.Operation) (Applied, 
 }
 
 func (s *streamed) propose(ctx context.Context, op journal.Operation) (Applied, error) {
-	v := s.proposeAll(ctx, op)[0]
-	return v.applied, v.err
-}
-
-// proposeAll proposes operations that follow one another without waiting in between,
-// and returns when the outcome of each is known, or ctx ended.
-func (s *streamed) proposeAll(ctx context.Context, ops ...journal.Operation) []verdict {
-	all := make([]verdict, len(ops))
-	refuse := func(v verdict) []verdict {
-		for i := range all {
-			all[i] = v
-		}
-		return all
+	if err := ctx.Err(); err != nil {
+		return Applied{State: s.State()}, context.Cause(ctx)
 	}
-	if ctx.Err() != nil {
-		return refuse(verdict{applied: Applied{State: s.State()}, err: context.Cause(ctx)})
-	}
-	own, entries := make([]*proposal, len(ops)), make([]journal.Entry, len(ops))
-	for i, op := range ops {
-		own[i], entries[i] = &proposal{of: s, done: make(chan verdict, 1)}, journal.Entry{Key: s.d.key, Op: op}
-	}
+	p := &proposal{of: s, done: make(chan verdict, 1)}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
 		s.mu.Unlock()
-		return refuse(verdict{err: err})
+		return Applied{}, err
 	}
-	s.own = own
+	s.own = p
 	s.mu.Unlock()
-	s.shard.propose(ctx, own, entries, all)
+	done, err := s.shard.propose(ctx, p, journal.Entry{Key: s.d.key, Op: op})
 	s.mu.Lock()
 	s.own = nil
 	s.mu.Unlock()
-	return all
+	return done, err
 }
 
 func (s *streamed) usableLocked() error {
@@ -210,8 +193,8 @@ func (s *streamed) abort(cause error) {
 	s.mu.Lock()
 	own := s.own
 	s.mu.Unlock()
-	for _, p := range own {
-		p.settle(verdict{err: cause})
+	if own != nil {
+		own.settle(verdict{err: cause})
 	}
 }
 
@@ -227,13 +210,13 @@ func (s *streamed) end() {
 func (s *streamed) apply(position int64, op journal.Operation, mine bool) (Applied, error) {
 	s.mu.Lock()
 	done, err := s.applyLocked(position, op)
-	var lost []*proposal
+	var lost *proposal
 	if !mine && s.own != nil && done.State.Generation == position && !s.ended {
 		lost = s.own // its generation ended: wherever it lands, it is refused
 	}
 	s.mu.Unlock()
-	for _, p := range lost {
-		p.settle(verdict{err: fmt.Errorf("the partition's generation ended: %w", messages.ErrNotLeader)})
+	if lost != nil {
+		lost.settle(verdict{err: fmt.Errorf("the partition's generation ended: %w", messages.ErrNotLeader)})
 	}
 	if !errors.Is(err, errPassed) && !errors.Is(err, errBehind) {
 		s.applied()
