@@ -2,10 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -54,4 +60,174 @@ func TestGroupGoesOnAfterRestart(t *testing.T) {
 	n = startTestNode(t, dir, noDelay)
 	again := take(t, groupClient(t, n.kafka(), "g", "t"), 3)
 	require.Equal(t, int64(7), again[0].Offset)
+}
+
+// spread polls every client until each has a partition and nobody has one twice.
+func spread(t *testing.T, partitions int, clients ...*kgo.Client) {
+	t.Helper()
+	polling, stop := context.WithCancel(t.Context())
+	var polls sync.WaitGroup
+	for _, cl := range clients {
+		polls.Go(func() {
+			for polling.Err() == nil {
+				cl.PollFetches(polling)
+			}
+		})
+	}
+	defer polls.Wait()
+	defer stop()
+	await(t, "partitions spread over the members", func() error {
+		_, generation := clients[0].GroupMetadata()
+		n := 0
+		for _, cl := range clients {
+			_, other := cl.GroupMetadata()
+			if other != generation {
+				return fmt.Errorf("generations %d and %d", generation, other)
+			}
+		}
+		adm := kadm.NewClient(clients[0])
+		groups, err := adm.DescribeGroups(t.Context(), "g")
+		if err != nil {
+			return err
+		}
+		g := groups["g"]
+		for _, m := range g.Members {
+			c, ok := m.Assigned.AsConsumer()
+			if !ok || len(c.Topics) == 0 || len(c.Topics[0].Partitions) == 0 {
+				return fmt.Errorf("member %s has nothing", m.MemberID)
+			}
+			n += len(c.Topics[0].Partitions)
+		}
+		if g.State != "Stable" || len(g.Members) != len(clients) || n != partitions {
+			return fmt.Errorf("group is %s with %d members and %d partitions", g.State, len(g.Members), n)
+		}
+		return nil
+	})
+}
+
+// TestGroupRebalances: a second member comes, a third is cut off without a word,
+// all with cooperative rebalancing; then the members leave.
+func TestGroupRebalances(t *testing.T) {
+	n := startTestNode(t, t.TempDir(), noDelay, "group.min.session.timeout.ms=1000")
+	_, cl, adm := connectTo(t, n.kafka())
+	topic(t, cl, "t", 4, 4, nil)
+	opts := []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.SessionTimeout(1500 * time.Millisecond), kgo.RebalanceTimeout(3 * time.Second)}
+	a, b := groupClient(t, n.kafka(), "g", "t", opts...), groupClient(t, n.kafka(), "g", "t", opts...)
+	spread(t, 4, a, b)
+	dead := newCut(t)
+	c := groupClient(t, n.kafka(), "g", "t", append(opts, kgo.Dialer(dead.dial))...)
+	spread(t, 4, a, b, c)
+	dead.cut(true)
+	spread(t, 4, a, b)
+	b.LeaveGroup()
+	spread(t, 4, a)
+	a.LeaveGroup()
+	await(t, "empty group", func() error {
+		groups, err := adm.DescribeGroups(t.Context(), "g")
+		if err != nil || groups["g"].State != "Empty" {
+			return fmt.Errorf("%w: %s", errors.Join(err, errNotYet), groups["g"].State)
+		}
+		return nil
+	})
+	dead.cut(false) // its client says goodbye, and would try to for half a minute
+}
+
+var errNotYet = errors.New("not yet")
+
+// cut is a network that can be taken from one client.
+type cut struct {
+	mu    sync.Mutex
+	gone  bool
+	conns []net.Conn
+}
+
+func newCut(t *testing.T) *cut {
+	t.Helper()
+	c := &cut{}
+	t.Cleanup(func() { c.cut(true) })
+	return c
+}
+
+func (c *cut) dial(ctx context.Context, network, host string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return nil, net.ErrClosed
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, host)
+	if err == nil {
+		c.conns = append(c.conns, conn)
+	}
+	return conn, err
+}
+
+func (c *cut) cut(gone bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = gone
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// TestGroupStaticMember: a static member that comes back within its session keeps
+// what it had, in the same generation.
+func TestGroupStaticMember(t *testing.T) {
+	n := startTestNode(t, t.TempDir(), noDelay)
+	_, cl, adm := connectTo(t, n.kafka())
+	topic(t, cl, "t", 1, 10, nil)
+	first := groupClient(t, n.kafka(), "g", "t", kgo.InstanceID("one"))
+	require.NoError(t, first.CommitRecords(t.Context(), take(t, first, 10)[:4]...))
+	_, before := first.GroupMetadata()
+	first.CloseAllowingRebalance() // a static member doesn't leave
+	again := groupClient(t, n.kafka(), "g", "t", kgo.InstanceID("one"))
+	require.Equal(t, int64(4), take(t, again, 6)[0].Offset)
+	_, after := again.GroupMetadata()
+	require.Equal(t, before, after)
+	left, err := adm.LeaveGroup(t.Context(), kadm.LeaveGroup("g").InstanceIDs("one"))
+	require.NoError(t, err)
+	require.NoError(t, left.Error())
+}
+
+// TestGroupAdmin: offsets from outside, deletions, and an offset of a topic that is
+// deleted.
+func TestGroupAdmin(t *testing.T) {
+	dir := t.TempDir()
+	n := startTestNode(t, dir, noDelay)
+	_, cl, adm := connectTo(t, n.kafka())
+	for _, name := range []string{"t", "u", "v"} {
+		topic(t, cl, name, 1, 1, nil)
+	}
+	var offsets kadm.Offsets
+	for _, name := range []string{"t", "u", "v"} {
+		offsets.Add(kadm.Offset{Topic: name, At: 1, LeaderEpoch: -1, Metadata: "m"})
+	}
+	require.NoError(t, adm.CommitAllOffsets(t.Context(), "g", offsets))
+	gone, err := adm.DeleteOffsets(t.Context(), "g", kadm.TopicsSet{"u": {0: {}}})
+	require.NoError(t, err)
+	require.NoError(t, gone.Error())
+	_, err = adm.DeleteTopic(t.Context(), "v")
+	require.NoError(t, err)
+	await(t, "offsets of the deleted topic are gone", func() error {
+		got, err := adm.FetchOffsets(t.Context(), "g")
+		if err != nil || len(got) != 1 {
+			return fmt.Errorf("%w: %v", errors.Join(err, errNotYet), got)
+		}
+		require.Equal(t, "m", got["t"][0].Metadata)
+		return nil
+	})
+	stopTestNode(t, n)
+	n = startTestNode(t, dir, noDelay)
+	_, _, adm = connectTo(t, n.kafka())
+	got, err := adm.FetchOffsets(t.Context(), "g")
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	deleted, err := adm.DeleteGroup(t.Context(), "g")
+	require.NoError(t, err)
+	require.NoError(t, deleted.Err)
+	listed, err := adm.ListGroups(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, listed)
+	_, err = adm.DeleteGroup(t.Context(), "g")
+	require.ErrorIs(t, err, kerr.GroupIDNotFound)
 }
