@@ -265,13 +265,34 @@ func (n *node) bind(ctx context.Context) error {
 	if err := n.refuseLeftovers(); err != nil {
 		return err
 	}
-	out := n.controller.Submit(ctx, n.self("register"), messages.RegisterNode{Node: messages.Node{
-		ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints,
-	}})
-	if err := errors.Join(out.Err, itemErrors(out.Items)); err != nil {
-		return fmt.Errorf("register node: %w", err)
+	return n.register(ctx, messages.Node{ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints})
+}
+
+const (
+	registerRetry   = 200 * time.Millisecond
+	registerTimeout = 2 * time.Minute
+)
+
+// register tells the controller that this node is there. Among several nodes the
+// controller may lose its place just then: registering twice does no harm, so that
+// is tried again.
+func (n *node) register(ctx context.Context, self messages.Node) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, registerTimeout, messages.ErrTimedOut)
+	defer cancel()
+	for {
+		out := n.controller.Submit(ctx, n.self("register"), messages.RegisterNode{Node: self})
+		err := errors.Join(out.Err, itemErrors(out.Items))
+		switch {
+		case err == nil:
+			return nil
+		case n.journal == nil, !errors.Is(err, messages.ErrTimedOut) && !errors.Is(err, messages.ErrNotController) && !errors.Is(err, messages.ErrStorage):
+			return fmt.Errorf("register node: %w", err)
+		}
+		n.log.Warn("register this node, tried again", zap.Error(err))
+		if n.clock.Sleep(ctx, registerRetry) != nil {
+			return fmt.Errorf("register node: %w", err)
+		}
 	}
-	return nil
 }
 
 // statesTimeout is how long clients are kept waiting for mirror states: for the
