@@ -152,6 +152,9 @@ func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partitio
 		case err == nil:
 		case errors.Is(err, messages.ErrFencedLeaderEpoch), r.closed.Load():
 			return true // a newer image will tell
+		case errors.Is(err, messages.ErrNotLeader): // the shard has said why, once for all its partitions
+			rs.log.Debug("claim partition, tried again", fields(err)...)
+			return false
 		default:
 			rs.log.Error("claim partition", fields(err)...)
 			return false
