@@ -16,7 +16,9 @@ func TestISRIsWhatIsAliveAndWhole(t *testing.T) {
 	w := newWorld(t, func(_ *world, c *Config) {
 		c.InSync = func() func(messages.NodeID, messages.PartitionKey) bool {
 			looks++
-			return func(node messages.NodeID, key messages.PartitionKey) bool { return node == 1 || node == 2 && key.Partition == 0 }
+			return func(node messages.NodeID, key messages.PartitionKey) bool {
+				return node == 1 || node == 2 && key.Partition == 0
+			}
 		}
 	})
 	topic := w.topic("t", 2, nil)

@@ -24,7 +24,7 @@ const (
 	groupValueMax      = 4 // of both kinds; what comes later isn't read
 )
 
-// ErrOtherGroupRecord: a record of __consumer_offsets of a kind or version that
+// ErrOtherGroupRecord is about a record of __consumer_offsets of a kind or version that
 // this build doesn't know.
 var ErrOtherGroupRecord = errors.New("record of an unknown kind")
 
