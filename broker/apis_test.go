@@ -111,6 +111,10 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 		req := kmsg.NewPtrDescribeClusterRequest()
 		req.Version = version
 		return req
+	case 64:
+		req := kmsg.NewPtrUnregisterBrokerRequest()
+		req.Version, req.BrokerID = version, 99
+		return req
 	case 75:
 		req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 		req.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "t"}}

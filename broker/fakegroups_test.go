@@ -51,6 +51,9 @@ func (f *fakeGroups) ask(req groups.Request, reply chan groups.Answer) error {
 	f.waiting[f.ticket] = reply
 	now := time.Now().UnixMilli()
 	f.perform(now, f.core.Handle(now, f.ticket, fmt.Sprintf("id-%d", f.ticket), req))
+	if at, ok := f.core.Wake(); ok && at <= now { // without an initial delay the first generation is due at once
+		f.perform(now, f.core.Tick(now))
+	}
 	return nil
 }
 
