@@ -33,6 +33,9 @@ const copyTimeout = 10 * time.Second
 // errAllBlank: every other replica was reached and knows as little.
 var errAllBlank = errors.New("no replica has anything of the partition")
 
+// errSole: there is no other replica.
+var errSole = fmt.Errorf("%w: there is no other replica", errAllBlank)
+
 // errBlank: a replica that has never had anything of the partition.
 var errBlank = errors.New("the replica is blank")
 
@@ -77,6 +80,9 @@ func (c *BusCopier) Copy(ctx context.Context, key messages.PartitionKey, offset 
 			blank++
 		}
 		errs = append(errs, fmt.Errorf("node %d: %w", node, err))
+	}
+	if len(nodes) == 0 && key.TopicID != MetadataTopicID {
+		return piece{}, errSole
 	}
 	if blank == len(nodes) && key.TopicID != MetadataTopicID { // that one has begun before anything can be missed of it
 		return piece{}, errAllBlank

@@ -142,7 +142,7 @@ func (s *streamed) repair(ctx context.Context, from copier) error {
 	}
 	for at := s.d.log.End(); ; {
 		p, err := from.Copy(ctx, s.d.key, at, s.keptFrom())
-		if errors.Is(err, errAllBlank) && s.beginBlank() {
+		if errors.Is(err, errAllBlank) && s.beginBlank(errors.Is(err, errSole)) {
 			return nil
 		}
 		if err != nil {
@@ -165,10 +165,14 @@ func (s *streamed) blankLocked() bool {
 }
 
 // beginBlank begins at nothing, because nobody has anything: the nodes stopped
-// between the creation of the topic and its first operation.
-func (s *streamed) beginBlank() bool {
+// between the creation of the topic and its first operation. A node that has had a
+// hole in the shard since the topic was created can't tell that from operations that
+// everybody missed: it begins only if it has the one replica (sole), whose log is gone
+// then. Else it stays behind, for an operator to see.
+func (s *streamed) beginBlank(sole bool) bool {
+	newborn := journal.Newborn(s.d.key, s.shard.covered.Load(), false)
 	s.mu.Lock()
-	ok := s.blankLocked()
+	ok := s.blankLocked() && (sole || newborn)
 	if ok {
 		s.replayLocked()
 		s.markLocked()

@@ -147,6 +147,9 @@ func (n *tortureNode) Copy(ctx context.Context, key messages.PartitionKey, offse
 		}
 		err = errors.Join(err, e)
 	}
+	if others == 0 && key.TopicID != MetadataTopicID {
+		return piece{}, errSole
+	}
 	if blank == others && key.TopicID != MetadataTopicID {
 		return piece{}, errAllBlank
 	}
