@@ -166,6 +166,7 @@ func TestStreamPublishAndFollow(t *testing.T) {
 	eventually(t, "preferred leader", func() bool { got, err := first.Leader(t.Context()); return err == nil && got == leader })
 
 	early := follow(t, first, 1, false)
+	publishSafely(t, first, numbered(1, 1)...) // until the leader's interest has travelled, nobody is there
 	got := publishAll(first, numbered(1, 500)...)
 	for i, p := range got {
 		require.Equal(t, published{uint64(i + 1), nil}, p)

@@ -352,6 +352,16 @@ func (n *node) duty(img *metadata.Image) messages.Command {
 	return cmd
 }
 
+// catchUp has the image show what the metadata log has now. The controller that was
+// seen may be one of long ago, in a log that is still being replayed: of a cluster of
+// one that has just grown, for one. Clients would find topics missing.
+func (n *node) catchUp(ctx context.Context) error {
+	if err := n.journal.WaitCaughtUp(ctx, cluster.MetadataShard); err != nil {
+		return err
+	}
+	return n.store.WaitFor(ctx, n.metaReplica.State().End-1)
+}
+
 // waitController waits until some node is the controller and has founded the
 // cluster's metadata.
 func (n *node) waitController(ctx context.Context) error {
@@ -366,7 +376,7 @@ func (n *node) waitController(ctx context.Context) error {
 			if img.ClusterID() != n.clusterID {
 				return fmt.Errorf("the metadata is that of cluster %s, this is cluster %s: %w", img.ClusterID(), n.clusterID, persistence.ErrForeignFolder)
 			}
-			return nil
+			return n.catchUp(ctx)
 		}
 		waiting, cancel := context.WithTimeout(ctx, time.Second)
 		err := n.store.WaitFor(waiting, min(img.Offset(), math.MaxInt64-1)+1)
