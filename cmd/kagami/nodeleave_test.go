@@ -41,6 +41,14 @@ func TestRollingRestart(t *testing.T) {
 	_, _, adm := c.connect(1)
 	const partitions = 3
 	c.create(adm, "t", partitions)
+	await(t, "every node knows the topic", func() error {
+		for id, n := range c.nodes {
+			if n.store.Image().Topic("t") == nil {
+				return fmt.Errorf("node %d doesn't", id)
+			}
+		}
+		return nil
+	})
 	addresses := make([]string, 0, 3)
 	for _, n := range c.nodes {
 		addresses = append(addresses, n.kafka())
@@ -53,13 +61,16 @@ func TestRollingRestart(t *testing.T) {
 		for _, n := range c.nodes {
 			other = n
 		}
-		for _, topic := range other.store.Image().Topics() {
-			for i, part := range topic.Partitions {
-				if part.Leader == id {
-					t.Errorf("%s-%d is still led by node %d, which has ended", topic.Name, i, id)
+		await(t, "the others' image shows it", func() error {
+			for _, topic := range other.store.Image().Topics() {
+				for i, part := range topic.Partitions {
+					if part.Leader == id {
+						return fmt.Errorf("%s-%d is still led by node %d, which has ended", topic.Name, i, id)
+					}
 				}
 			}
-		}
+			return nil
+		})
 		t.Logf("node %d led %d partitions; longest gap so far %s", id, led, p.longest())
 		require.NotEmpty(t, c.logs.FilterMessage("other nodes lead what this one led").All())
 		c.start(id)
