@@ -130,7 +130,13 @@ func TestSeveralNodesGrowFromOne(t *testing.T) {
 	c.start(1, 2, 3)
 	require.Equal(t, id, c.nodes[2].clusterID)
 	_, cl, adm := c.connect(2)
-	require.EqualValues(t, 30, end(t, adm, "t"))
+	await(t, "the grown partition is led", func() error {
+		offsets, err := adm.ListEndOffsets(t.Context(), "t")
+		if o, ok := offsets.Lookup("t", 0); err != nil || !ok || o.Err != nil || o.Offset != 30 {
+			return fmt.Errorf("end offset of t-0: %+v, there: %t, %v", o, ok, err)
+		}
+		return nil
+	})
 	produce(t, cl, "t", 10)
 	c.create(adm, "new", 2)
 	produce(t, cl, "new", 10)
