@@ -133,7 +133,7 @@ func TestSeveralNodesGrowFromOne(t *testing.T) {
 	await(t, "the grown partition is led", func() error {
 		offsets, err := adm.ListEndOffsets(t.Context(), "t")
 		if o, ok := offsets.Lookup("t", 0); err != nil || !ok || o.Err != nil || o.Offset != 30 {
-			return fmt.Errorf("end offset of t-0: %+v, there: %t, %v", o, ok, err)
+			return fmt.Errorf("end offset of t-0: %+v, there: %t: %w", o, ok, err)
 		}
 		return nil
 	})
