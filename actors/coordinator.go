@@ -42,7 +42,6 @@ type StateServer interface {
 
 // Limits of a shard.
 const (
-	stateReplayBytes   = 5 << 20         // read at a time on replay (states.md)
 	stateGroupMax      = 5000            // partitions stored by one append
 	stateQueueMax      = 4096            // requests that wait; more are refused
 	stateAppendTimeout = 5 * time.Second // states.md, "Writing a state"
@@ -192,56 +191,20 @@ func (s *coordinator) load(c actor.Context) {
 // replayStates folds a log of __mirror_state up to end. A corrupt record is logged and
 // left out; damage of the log itself is an error.
 func replayStates(ctx context.Context, log persistence.Log, end, ticket int64, zl *zap.Logger) (*fsm.Shard, int, error) {
-	shard, records := fsm.NewShard(ticket), 0
-	for offset := log.LogStart(); offset < end; {
-		if err := ctx.Err(); err != nil {
-			return nil, records, context.Cause(ctx)
-		}
-		chunk, err := log.Read(offset, stateReplayBytes, end, true)
-		if err != nil {
-			return nil, records, fmt.Errorf("read mirror states at %d: %w", offset, err)
-		}
-		bytes, err := chunk.ReadAll()
-		next := chunk.NextOffset
+	shard := fsm.NewShard(ticket)
+	n, err := replayShard(ctx, log, end, func(rec batch.Record) {
+		r, err := decodeStateRecord(rec)
 		if err == nil {
-			var n int
-			n, err = applyStates(shard, bytes, zl)
-			records += n
+			err = shard.Apply(r)
 		}
-		chunk.Release()
 		if err != nil {
-			return nil, records, fmt.Errorf("replay mirror states at %d: %w", offset, err)
+			zl.Error("mirror state record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
 		}
-		if next <= offset {
-			break // nothing but a hole up to the end
-		}
-		offset = next
+	})
+	if err != nil {
+		return nil, n, fmt.Errorf("mirror states: %w", err)
 	}
-	return shard, records, nil
-}
-
-func applyStates(shard *fsm.Shard, bytes []byte, zl *zap.Logger) (records int, err error) {
-	for len(bytes) > 0 {
-		_, whole, rest, err := batch.Next(bytes)
-		if err != nil {
-			return records, err
-		}
-		bytes = rest
-		for rec, err := range batch.Records(whole) {
-			if err != nil {
-				return records, err
-			}
-			records++
-			r, err := decodeStateRecord(rec)
-			if err == nil {
-				err = shard.Apply(r)
-			}
-			if err != nil {
-				zl.Error("mirror state record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
-			}
-		}
-	}
-	return records, nil
+	return shard, n, nil
 }
 
 func (s *coordinator) loaded(c actor.Context, m coordinatorLoaded) {

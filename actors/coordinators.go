@@ -51,7 +51,10 @@ func NewCoordinators(ctx context.Context, config CoordinatorsConfig) *Coordinato
 	cs.image.Store(metadata.EmptyImage())
 	ctx, cs.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	cs.pid = config.System.Root.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		return &coordinatorParent{owner: cs, ctx: ctx, led: map[int32]coordinatorLed{}, shards: map[int32]coordinatorChild{}}
+		return &coordinatorParent{owner: cs, ctx: ctx, shards: map[int32]coordinatorChild{}, led: ledShards{
+			topic: messages.MirrorStateTopic, node: config.Node, replica: config.Replica, log: config.Log, led: map[int32]ledShard{},
+			tell: func(n int32) any { return coordinatorTenure{number: n} },
+		}}
 	}), "coordinators")
 	return cs
 }
@@ -118,22 +121,13 @@ func (cs *Coordinators) Close() error {
 type coordinatorParent struct {
 	owner  *Coordinators
 	ctx    context.Context //nolint:containedctx // parent of the shards' contexts, ended by Close
-	led    map[int32]coordinatorLed
+	led    ledShards
 	shards map[int32]coordinatorChild
 }
 
-// coordinatorLed is a shard that the image says this node leads.
-type coordinatorLed struct {
-	key   messages.PartitionKey
-	epoch int32
-	watch *tenureWatch
-}
-
 type coordinatorChild struct {
-	pid    *actor.PID
-	key    messages.PartitionKey // life of the partition it serves
-	epoch  int32
-	tenure uint64
+	pid *actor.PID
+	shardLife
 }
 
 // coordinatorTenure says that the node began or ended to lead a shard.
@@ -152,35 +146,15 @@ func (p *coordinatorParent) Receive(c actor.Context) {
 	case coordinatorTenure:
 		p.shard(c, m.number)
 	case *actor.Stopping:
-		p.forget()
+		p.led.forget()
 	case *actor.Restarting:
-		p.forget()
+		p.led.forget()
 		clear(p.shards) // children stop with their parent
 	}
 }
 
-func (p *coordinatorParent) forget() {
-	for _, l := range p.led {
-		l.watch.cancel()
-	}
-	clear(p.led)
-}
-
 func (p *coordinatorParent) follow(c actor.Context, image *metadata.Image) {
-	seen := map[int32]bool{}
-	if t := image.Topic(messages.MirrorStateTopic); t != nil {
-		for n, part := range t.Partitions {
-			if part.Leader == p.owner.config.Node && p.lead(c, int32(n), t.Key(int32(n)), part.LeaderEpoch) {
-				seen[int32(n)] = true
-			}
-		}
-	}
-	for n, l := range p.led {
-		if !seen[n] {
-			l.watch.cancel()
-			delete(p.led, n)
-		}
-	}
+	seen := p.led.follow(c, image)
 	for n := range p.shards {
 		p.shard(c, n)
 	}
@@ -189,58 +163,30 @@ func (p *coordinatorParent) follow(c actor.Context, image *metadata.Image) {
 	}
 }
 
-// lead takes note of a shard that this node shall lead; false without its replica.
-func (p *coordinatorParent) lead(c actor.Context, n int32, key messages.PartitionKey, epoch int32) bool {
-	config := p.owner.config
-	replica, err := config.Replica(messages.TopicPartition{Topic: messages.MirrorStateTopic, Partition: n})
-	if err != nil {
-		config.Log.Error("no replica for coordinator shard", zap.Int32("shard", n), zap.Error(err))
-		return false // the next image tries again
-	}
-	l, known := p.led[n]
-	if !known || l.watch.of != tenured(replica) {
-		if known {
-			l.watch.cancel()
-		}
-		l.watch = watchTenure(c, replica, coordinatorTenure{number: n})
-	}
-	l.key, l.epoch = key, epoch
-	p.led[n] = l
-	return true
-}
-
 // shard runs while the node leads, anew in each tenure: what was loaded before isn't
 // what another coordinator may have stored since.
 func (p *coordinatorParent) shard(c actor.Context, n int32) {
-	l, led := p.led[n]
-	var tenure uint64
-	if led {
-		tenure, led = l.watch.leads()
-	}
+	life, replica, led := p.led.now(n)
 	child, runs := p.shards[n]
-	if runs && (!led || child.key != l.key || child.epoch != l.epoch || child.tenure != tenure) {
+	if runs && (!led || child.shardLife != life) {
 		c.Stop(child.pid)
 		delete(p.shards, n)
 		runs = false
 	}
 	if led && !runs {
-		p.spawn(c, n, l, tenure)
+		p.spawn(c, n, life, replica)
 	}
 }
 
-func (p *coordinatorParent) spawn(c actor.Context, n int32, l coordinatorLed, tenure uint64) {
+func (p *coordinatorParent) spawn(c actor.Context, n int32, life shardLife, replica StateReplica) {
 	config := p.owner.config
-	replica, ok := l.watch.of.(StateReplica)
-	if !ok {
-		return // it was one when it came
-	}
 	pid := c.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
 		s := &coordinator{
-			number: n, epoch: l.epoch, replica: replica, server: config.Server, image: p.owner.image.Load,
-			clock: config.Clock, log: config.Log.Named("coordinator").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, l.epoch)), helpers: &p.owner.helpers,
+			number: n, epoch: life.epoch, replica: replica, server: config.Server, image: p.owner.image.Load,
+			clock: config.Clock, log: config.Log.Named("coordinator").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, life.epoch)), helpers: &p.owner.helpers,
 		}
 		s.ctx, s.cancel = context.WithCancel(p.ctx)
 		return s
 	}), fmt.Sprintf("coordinator-%d", n))
-	p.shards[n] = coordinatorChild{pid: pid, key: l.key, epoch: l.epoch, tenure: tenure}
+	p.shards[n] = coordinatorChild{pid: pid, shardLife: life}
 }

@@ -51,10 +51,8 @@ type groupSettings struct {
 }
 
 type groupChild struct {
-	pid    *actor.PID
-	key    messages.PartitionKey // life of the partition it serves
-	epoch  int32
-	tenure uint64
+	pid *actor.PID
+	shardLife
 	ctx    context.Context //nolint:containedctx // ends with the shard, for those who wait for it
 	cancel context.CancelFunc
 }
@@ -76,7 +74,10 @@ func NewGroups(ctx context.Context, config GroupsConfig) *Groups {
 	gs.Settle(metadata.EmptyImage())
 	gs.ctx, gs.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	gs.pid = config.System.Root.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		return &groupsParent{owner: gs, led: map[int32]coordinatorLed{}}
+		return &groupsParent{owner: gs, led: ledShards{
+			topic: messages.ConsumerOffsetsTopic, node: config.Node, replica: config.Replica, log: config.Log, led: map[int32]ledShard{},
+			tell: func(n int32) any { return groupsTenure{number: n} },
+		}}
 	}), "groups")
 	return gs
 }
@@ -191,7 +192,7 @@ func (gs *Groups) Close() error {
 // groupsParent starts and stops shards as leadership comes and goes.
 type groupsParent struct {
 	owner *Groups
-	led   map[int32]coordinatorLed
+	led   ledShards
 }
 
 // Receive handles one message.
@@ -207,10 +208,7 @@ func (p *groupsParent) Receive(c actor.Context) {
 	case groupsTenure:
 		p.shard(c, m.number)
 	case *actor.Stopping, *actor.Restarting:
-		for _, l := range p.led {
-			l.watch.cancel()
-		}
-		clear(p.led)
+		p.led.forget()
 		for _, child := range p.shards() {
 			child.cancel()
 		}
@@ -221,20 +219,7 @@ func (p *groupsParent) Receive(c actor.Context) {
 func (p *groupsParent) shards() map[int32]groupChild { return *p.owner.shards.Load() }
 
 func (p *groupsParent) follow(c actor.Context, image *metadata.Image) {
-	seen := map[int32]bool{}
-	if t := image.Topic(messages.ConsumerOffsetsTopic); t != nil {
-		for n, part := range t.Partitions {
-			if part.Leader == p.owner.config.Node && p.lead(c, int32(n), t.Key(int32(n)), part.LeaderEpoch) {
-				seen[int32(n)] = true
-			}
-		}
-	}
-	for n, l := range p.led {
-		if !seen[n] {
-			l.watch.cancel()
-			delete(p.led, n)
-		}
-	}
+	seen := p.led.follow(c, image)
 	for n := range p.shards() {
 		p.shard(c, n)
 	}
@@ -243,42 +228,18 @@ func (p *groupsParent) follow(c actor.Context, image *metadata.Image) {
 	}
 }
 
-// lead takes note of a shard that this node shall lead; false without its replica.
-func (p *groupsParent) lead(c actor.Context, n int32, key messages.PartitionKey, epoch int32) bool {
-	config := p.owner.config
-	replica, err := config.Replica(messages.TopicPartition{Topic: messages.ConsumerOffsetsTopic, Partition: n})
-	if err != nil {
-		config.Log.Error("no replica for group coordinator", zap.Int32("shard", n), zap.Error(err))
-		return false // the next image tries again
-	}
-	l, known := p.led[n]
-	if !known || l.watch.of != tenured(replica) {
-		if known {
-			l.watch.cancel()
-		}
-		l.watch = watchTenure(c, replica, groupsTenure{number: n})
-	}
-	l.key, l.epoch = key, epoch
-	p.led[n] = l
-	return true
-}
-
 // shard runs while the node leads, anew in each tenure.
 func (p *groupsParent) shard(c actor.Context, n int32) {
-	l, led := p.led[n]
-	var tenure uint64
-	if led {
-		tenure, led = l.watch.leads()
-	}
+	life, replica, led := p.led.now(n)
 	child, runs := p.shards()[n]
-	if runs && (!led || child.key != l.key || child.epoch != l.epoch || child.tenure != tenure) {
+	if runs && (!led || child.shardLife != life) {
 		p.publish(n, nil)
 		child.cancel()
 		c.Stop(child.pid)
 		runs = false
 	}
 	if led && !runs {
-		p.spawn(c, n, l, tenure)
+		p.spawn(c, n, life, replica)
 	}
 }
 
@@ -291,18 +252,14 @@ func (p *groupsParent) publish(n int32, child *groupChild) {
 	p.owner.shards.Store(&next)
 }
 
-func (p *groupsParent) spawn(c actor.Context, n int32, l coordinatorLed, tenure uint64) {
+func (p *groupsParent) spawn(c actor.Context, n int32, life shardLife, replica StateReplica) {
 	config := p.owner.config
-	replica, ok := l.watch.of.(StateReplica)
-	if !ok {
-		return // it was one when it came
-	}
-	child := groupChild{key: l.key, epoch: l.epoch, tenure: tenure}
+	child := groupChild{shardLife: life}
 	child.ctx, child.cancel = context.WithCancel(p.owner.ctx)
 	child.pid = c.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
 		s := &groupShard{
 			number: n, replica: replica, owner: p.owner, waiting: map[group.Ticket]groupRequest{}, clock: config.Clock,
-			log: config.Log.Named("groups").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, l.epoch)), helpers: &p.owner.helpers,
+			log: config.Log.Named("groups").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, life.epoch)), helpers: &p.owner.helpers,
 		}
 		s.ctx, s.cancel = context.WithCancel(child.ctx)
 		return s

@@ -21,7 +21,6 @@ import (
 
 // Limits of a shard of groups.
 const (
-	groupReplayBytes   = 5 << 20 // read at a time on replay (offsets.load.buffer.size)
 	groupWriteBytes    = 1 << 20 // stored by one append, beyond the first write
 	groupWaitMax       = 100_000 // requests that wait, most of them for a generation; more are refused
 	groupAppendTimeout = 5 * time.Second
@@ -138,58 +137,19 @@ func (s *groupShard) load(c actor.Context) {
 // replayGroups folds a log of __consumer_offsets up to end. A corrupt record is
 // logged and left out; damage of the log itself is an error.
 func replayGroups(ctx context.Context, log persistence.Log, end int64, config group.Config, zl *zap.Logger) (*group.Core, int, error) {
-	core, records := group.New(config), 0
-	for offset := log.LogStart(); offset < end; {
-		if err := ctx.Err(); err != nil {
-			return nil, records, context.Cause(ctx)
-		}
-		chunk, err := log.Read(offset, groupReplayBytes, end, true)
+	core := group.New(config)
+	n, err := replayShard(ctx, log, end, func(rec batch.Record) {
+		r, err := wire.DecodeGroupRecord(rec.Key, rec.Value)
 		if err != nil {
-			return nil, records, fmt.Errorf("read groups at %d: %w", offset, err)
+			zl.Error("group record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
+			return
 		}
-		bytes, err := chunk.ReadAll()
-		next := chunk.NextOffset
-		if err == nil {
-			var n int
-			n, err = applyGroups(core, bytes, zl)
-			records += n
-		}
-		chunk.Release()
-		if err != nil {
-			return nil, records, fmt.Errorf("replay groups at %d: %w", offset, err)
-		}
-		if next <= offset {
-			break // nothing but a hole up to the end
-		}
-		offset = next
+		core.ApplyLoaded(r)
+	})
+	if err != nil {
+		return nil, n, fmt.Errorf("groups: %w", err)
 	}
-	return core, records, nil
-}
-
-func applyGroups(core *group.Core, bytes []byte, zl *zap.Logger) (records int, err error) {
-	for len(bytes) > 0 {
-		h, whole, rest, err := batch.Next(bytes)
-		if err != nil {
-			return records, err
-		}
-		bytes = rest
-		if h.IsControl() {
-			continue
-		}
-		for rec, err := range batch.Records(whole) {
-			if err != nil {
-				return records, err
-			}
-			records++
-			r, err := wire.DecodeGroupRecord(rec.Key, rec.Value)
-			if err != nil {
-				zl.Error("group record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
-				continue
-			}
-			core.ApplyLoaded(r)
-		}
-	}
-	return records, nil
+	return core, n, nil
 }
 
 func (s *groupShard) loaded(c actor.Context, m groupLoaded) {
