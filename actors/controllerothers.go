@@ -140,6 +140,7 @@ func (a *controllerActor) duty(img *metadata.Image) {
 // ControllerView is what a node knows of who is the controller.
 type ControllerView struct {
 	Node, Incumbent messages.NodeID // Incumbent by the image, NoNode if there was none
+	Founder         messages.NodeID // who founded the cluster
 	Isolated        bool            // the order of the metadata log doesn't reach this node
 	// Silence is how long nothing of the incumbent came through that log, DeadAfter
 	// how long that may be.
@@ -151,16 +152,20 @@ type ControllerView struct {
 // Turn reports whether the node may claim the metadata log, or stay the
 // controller: the incumbent stays while its beats come through the metadata log's
 // journal and it isn't about to end; after it the live node that ranks first follows,
-// and if that one doesn't for long, whoever can.
+// and if that one doesn't for long, whoever can. An empty metadata log is begun by the
+// founder alone: it may have the log of a cluster of one to put there, which another
+// one's claim would shut out for good.
 func (v ControllerView) Turn() bool {
 	switch {
 	case v.Isolated, len(v.Live) > 0 && !slices.Contains(v.Live, v.Node):
 		return false
+	case v.Incumbent == messages.NoNode:
+		return v.Node == v.Founder
 	case v.Incumbent == v.Node:
 		return true
-	case v.Incumbent != messages.NoNode && v.Silence < v.DeadAfter && !v.Left:
+	case v.Silence < v.DeadAfter && !v.Left:
 		return false
-	case v.Incumbent != messages.NoNode && v.Silence > 3*v.DeadAfter:
+	case v.Silence > 3*v.DeadAfter:
 		return true
 	case len(v.Live) == 0:
 		return false

@@ -242,22 +242,22 @@ func TestControllerTurn(t *testing.T) {
 		v    ControllerView
 		want bool
 	}{
-		"nobody yet, ranks first":                       {ControllerView{Node: first, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, true},
-		"nobody yet, ranks second":                      {ControllerView{Node: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, false},
-		"nobody yet, long silence isn't an incumbent's": {ControllerView{Node: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Silence: time.Hour}, false},
-		"the incumbent stays":                           {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead}, true},
-		"an isolated incumbent doesn't":                 {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead, Isolated: true}, false},
-		"the incumbent's beats come":                    {ControllerView{Node: first, Incumbent: second, Live: live, DeadAfter: dead, Silence: dead - 1}, false},
-		"they don't, ranks first":                       {ControllerView{Node: first, Incumbent: second, Live: live, DeadAfter: dead, Silence: dead}, true},
-		"they don't, ranks second":                      {ControllerView{Node: second, Incumbent: first, Live: live, DeadAfter: dead, Silence: dead}, false},
-		"the best isn't live":                           {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{second}, DeadAfter: dead, Silence: dead}, true},
-		"who ranks first doesn't take it for long":      {ControllerView{Node: second, Incumbent: first, Live: live, DeadAfter: dead, Silence: 3*dead + 1}, true},
-		"isolated, whatever else":                       {ControllerView{Node: first, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Isolated: true}, false},
-		"the incumbent is about to end":                 {ControllerView{Node: second, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, false},
-		"it is, ranks first of the others":              {ControllerView{Node: first, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, true},
-		"it is, and no other is there: it stays":        {ControllerView{Node: second, Incumbent: second, DeadAfter: dead, Left: true}, true},
-		"about to end itself, the incumbent is dead":    {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
-		"nobody is live":                                {ControllerView{Node: first, Incumbent: messages.NoNode, DeadAfter: dead}, false},
+		"nobody yet, the founder":                      {ControllerView{Node: second, Founder: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, true},
+		"nobody yet, another one, ranks first":         {ControllerView{Node: first, Founder: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, false},
+		"nobody yet, another one, the founder is away": {ControllerView{Node: first, Founder: second, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
+		"the incumbent stays":                          {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead}, true},
+		"an isolated incumbent doesn't":                {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead, Isolated: true}, false},
+		"the incumbent's beats come":                   {ControllerView{Node: first, Incumbent: second, Live: live, DeadAfter: dead, Silence: dead - 1}, false},
+		"they don't, ranks first":                      {ControllerView{Node: first, Incumbent: second, Live: live, DeadAfter: dead, Silence: dead}, true},
+		"they don't, ranks second":                     {ControllerView{Node: second, Incumbent: first, Live: live, DeadAfter: dead, Silence: dead}, false},
+		"the best isn't live":                          {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{second}, DeadAfter: dead, Silence: dead}, true},
+		"who ranks first doesn't take it for long":     {ControllerView{Node: second, Incumbent: first, Live: live, DeadAfter: dead, Silence: 3*dead + 1}, true},
+		"isolated, whatever else":                      {ControllerView{Node: first, Founder: first, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Isolated: true}, false},
+		"the incumbent is about to end":                {ControllerView{Node: second, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, false},
+		"it is, ranks first of the others":             {ControllerView{Node: first, Incumbent: second, Live: []messages.NodeID{first}, DeadAfter: dead, Left: true}, true},
+		"it is, and no other is there: it stays":       {ControllerView{Node: second, Incumbent: second, DeadAfter: dead, Left: true}, true},
+		"about to end itself, the incumbent is dead":   {ControllerView{Node: second, Incumbent: first, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
+		"nobody is live":                               {ControllerView{Node: first, Incumbent: second, DeadAfter: dead, Silence: dead}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := row.v.Turn(); got != row.want {

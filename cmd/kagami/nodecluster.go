@@ -312,13 +312,8 @@ func (n *node) others() *actors.ControllerOthers {
 // candidate reports whether this node may be the controller.
 func (n *node) candidate() bool {
 	incumbent := n.store.Image().Controller()
-	if incumbent == messages.NoNode {
-		// An empty metadata log is begun by the founder alone: it may have the log of a
-		// cluster of one to put there, which another's claim would shut out.
-		return n.founder == n.settings.nodeID
-	}
 	return actors.ControllerView{
-		Node: n.settings.nodeID, Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
+		Node: n.settings.nodeID, Founder: n.founder, Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
 		Silence: n.journal.Silence(cluster.MetadataShard, incumbent), DeadAfter: n.settings.cluster.DeadAfter, Left: n.members.Leaving(incumbent), Live: n.staying(),
 	}.Turn()
 }
