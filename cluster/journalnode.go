@@ -101,8 +101,9 @@ func (o JournalOptions) withDefaults() JournalOptions {
 // what comes to the replicas of this node, proposes for those that lead, makes
 // checkpoints, beats through each shard, and repairs replicas that are behind.
 //
-// Goroutines: per shard a pump and a follower; one for checkpoint rounds, one for
-// beats, and Repairs for repairs. Close ends them all. All methods may be called
+// Goroutines: per shard a pump and a follower, and after a hole one that asks for the
+// metadata log's end; one each for checkpoint rounds, beats and trimming, and Repairs
+// for repairs. Close ends them all. All methods may be called
 // from any goroutine.
 type Journal struct {
 	opts        JournalOptions
@@ -135,8 +136,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 	j := &Journal{
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
 		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard),
-		stop:    stop,
-		started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
+		stop: stop, started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
 		st, err := o.open(ctx, id)

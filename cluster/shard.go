@@ -74,7 +74,6 @@ type shard struct {
 
 // proposal is one operation that somebody waits for.
 type proposal struct {
-	of     *streamed
 	ticket journal.Ticket // under the shard's lock
 	once   sync.Once
 	done   chan verdict // capacity 1
@@ -231,7 +230,7 @@ func (s *shard) follow(ctx context.Context) {
 		known := last.Print != 0
 		err := s.stream.Follow(ctx, last.Needs(), func(sequence uint64, payload []byte) error {
 			if known && sequence == last.Sequence {
-				if journal.Fingerprint(payload) != last.Print {
+				if last.Compare(sequence, sequence, payload) == journal.StartRewound {
 					return fmt.Errorf("%w: another message is at %d", ErrJournalWentBack, sequence)
 				}
 				return nil

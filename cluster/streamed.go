@@ -160,7 +160,7 @@ func (s *streamed) propose(ctx context.Context, op journal.Operation) (Applied, 
 	if err := ctx.Err(); err != nil {
 		return Applied{State: s.State()}, context.Cause(ctx)
 	}
-	p := &proposal{of: s, done: make(chan verdict, 1)}
+	p := &proposal{done: make(chan verdict, 1)}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
 		s.mu.Unlock()

@@ -5,11 +5,10 @@
 //
 // Its two main types are [Operation], a proposed change, and [State], what the
 // rules know of one partition. [Message] is how operations travel through a
-// stream, [Proposer] what one node wants to put into it, and [Follower] what it
-// gets out of it, in order. trim.go and restore.go say what a stream must keep and
-// how a node goes on after a crash, a hole, or as a new replica. It owns nothing:
-// package cluster keeps the states, carries messages and applies what is decided
-// to logs.
+// stream, and [Proposer] what one node wants to put into it. trim.go and restore.go
+// say what a stream must keep and how a node goes on after a crash, a hole, or as a
+// new replica. It owns nothing: package cluster keeps the states, carries messages
+// and applies what is decided to logs.
 //
 // What whoever applies them has to keep; test/sim/journal has a fault for most:
 //

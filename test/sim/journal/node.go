@@ -79,7 +79,7 @@ type node struct {
 // nodeShard is a node's side of one shard.
 type nodeShard struct {
 	proposer *journal.Proposer
-	follower *journal.Follower
+	follower *Follower
 	waiting  map[journal.Ticket]*wish
 	applied  journal.ShardRecord // what is applied, as a record
 	stopped  bool                // put back or unknown: not followed until it is compared
@@ -168,7 +168,7 @@ func (n *node) start() {
 		record := n.disk.records[shard]
 		n.shards = append(n.shards, &nodeShard{
 			proposer: journal.NewProposer(n.author, journal.ProposerOptions{GatherBytesMax: 400, InFlightBytesMax: 1200}),
-			follower: journal.NewFollower(record.Sequence+1, journal.FollowerOptions{MessagesMax: 16, BytesMax: 4000}),
+			follower: NewFollower(record.Sequence+1, FollowerOptions{MessagesMax: 16, BytesMax: 4000}),
 			waiting:  make(map[journal.Ticket]*wish), passed: make(map[messages.PartitionKey]int64),
 			applied: record, stopped: true,
 		})

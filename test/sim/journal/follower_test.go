@@ -1,4 +1,4 @@
-package journal
+package simjournal
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package journal
+package simjournal
 
 // Defaults of FollowerOptions.
 const (
@@ -13,7 +13,7 @@ type FollowerOptions struct {
 	BytesMax    int // default 16 MiB
 }
 
-// Follower puts what comes from a stream in order, without a gap. The feed may skip,
+// Follower is the model of package cluster's: it puts what comes from a stream in order, without a gap. The feed may skip,
 // repeat and jump: whatever is above the next message waits for the hole below it to
 // be filled (Hole says what to get), within limits; what doesn't fit is dropped and
 // becomes part of a hole.
