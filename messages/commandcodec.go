@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // Commands travel between nodes as JSON: they are few, made by operators and by the
@@ -58,11 +59,7 @@ func (f ForwardedCommand) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode command %T: %w", f.Command, err)
 	}
-	name := fmt.Sprintf("%T", f.Command)
-	if i := bytes.LastIndexByte([]byte(name), '.'); i >= 0 {
-		name = name[i+1:]
-	}
-	return json.Marshal(forwardedJSON{From: f.From, Who: f.Who, Name: name, Command: body})
+	return json.Marshal(forwardedJSON{From: f.From, Who: f.Who, Name: reflect.TypeOf(f.Command).Name(), Command: body})
 }
 
 // DecodeForwardedCommand is the opposite. A command or a field that this build
