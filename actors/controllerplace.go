@@ -66,6 +66,8 @@ func (p *plan) factorOf(t *metadata.Topic) int {
 	switch {
 	case t.Name == messages.MirrorStateTopic:
 		return p.settings().Int(configs.MirrorStateTopicRF)
+	case t.Name == messages.ConsumerOffsetsTopic:
+		return p.settings().Int(configs.OffsetsTopicRF)
 	case t.Mirror != "":
 		return p.settings().Int(configs.DefaultReplicationFactor)
 	default:

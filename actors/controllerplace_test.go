@@ -146,12 +146,13 @@ func TestPlaceLeadersInSteps(t *testing.T) {
 }
 
 // TestD51ReplicasGrow: what was created on one node gets the configured number of
-// replicas as nodes join: __mirror_state and mirror topics, but not a topic that a
+// replicas as nodes join: internal topics and mirror topics, but not a topic that a
 // client made with one.
 func TestD51ReplicasGrow(t *testing.T) {
 	w := newWorld(t, 1)
 	w.env.static = map[string]string{configs.DefaultReplicationFactor: "3"}
 	w.ok(messages.CreateMirror{Name: "m", Configs: set("bootstrap.servers", "h:1")})
+	w.ok(messages.CreateTopics{Topics: []messages.NewTopic{{Name: messages.ConsumerOffsetsTopic}}})
 	w.ok(messages.CreateTopics{Topics: []messages.NewTopic{{Name: "own", Partitions: 2, ReplicationFactor: 1}}})
 	w.ok(messages.StartMirrorTopics{Mirror: "m", Topics: []messages.MirrorTopic{{ID: messages.TopicID{1, 2}, Name: "copied", NumPartitions: 2}}})
 	for _, n := range []messages.NodeID{2, 3, 4} {
@@ -165,7 +166,7 @@ func TestD51ReplicasGrow(t *testing.T) {
 		if PlacementDue(w.img, cmd, 1, w.env.static) {
 			t.Fatalf("%d nodes: more to do", n)
 		}
-		want := map[string]int{"own": 1, "copied": min(int(n), 3), messages.MirrorStateTopic: min(int(n), 3)}
+		want := map[string]int{"own": 1, "copied": min(int(n), 3), messages.MirrorStateTopic: min(int(n), 3), messages.ConsumerOffsetsTopic: min(int(n), 3)}
 		for _, topic := range w.img.Topics() {
 			for i, p := range topic.Partitions {
 				distinct := slices.Compact(slices.Sorted(slices.Values(p.Replicas)))
