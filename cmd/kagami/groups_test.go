@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kagami/messages"
 )
 
 // groupClient is a consumer of a group that commits by hand.
@@ -60,6 +62,52 @@ func TestGroupGoesOnAfterRestart(t *testing.T) {
 	n = startTestNode(t, dir, noDelay)
 	again := take(t, groupClient(t, n.kafka(), "g", "t"), 3)
 	require.Equal(t, int64(7), again[0].Offset)
+}
+
+// TestGroupOverNodes: on three nodes a member goes on when the node that coordinates
+// its group ends, and another node has what it had committed.
+func TestGroupOverNodes(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, noDelay)
+	c.start(1, 2, 3)
+	_, cl, adm := c.connect(1)
+	c.create(adm, "t", 1)
+	produce(t, cl, "t", 10)
+	seeds := make([]string, 0, 3)
+	for _, n := range c.nodes {
+		seeds = append(seeds, n.kafka())
+	}
+	member := groupClient(t, seeds[0], "g", "t", kgo.SeedBrokers(seeds...))
+	first := take(t, member, 10)
+	require.NoError(t, member.CommitRecords(t.Context(), first[:7]...))
+
+	coordinator := func() messages.NodeID {
+		found := adm.FindGroupCoordinators(t.Context(), "g")["g"]
+		if found.Err != nil {
+			return messages.NoNode
+		}
+		return messages.NodeID(found.NodeID)
+	}
+	before := coordinator()
+	require.NotEqual(t, messages.NoNode, before)
+	replicas := c.nodes[before].store.Image().Topic(messages.ConsumerOffsetsTopic).Partitions[0].Replicas
+	require.Len(t, replicas, 3)
+	c.stop(before)
+	for id := range c.nodes {
+		_, cl, adm = c.connect(id)
+		break
+	}
+	await(t, "another coordinator", func() error {
+		if now := coordinator(); now == messages.NoNode || now == before {
+			return fmt.Errorf("it is %d", now)
+		}
+		return nil
+	})
+	await(t, "a commit there", func() error { return member.CommitRecords(t.Context(), first[7]) })
+	produce(t, cl, "t", 5)
+	require.Equal(t, int64(10), take(t, member, 5)[0].Offset, "the member goes on")
+	member.CloseAllowingRebalance()
+	again := take(t, groupClient(t, seeds[0], "g", "t", kgo.SeedBrokers(seeds...)), 7)
+	require.Equal(t, int64(8), again[0].Offset, "what was committed on both nodes counts")
 }
 
 // spread polls every client until each has a partition and nobody has one twice.
