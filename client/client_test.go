@@ -154,6 +154,36 @@ func TestDescribeMergesNodes(t *testing.T) {
 func TestDescribeNamesNodesThatDontAnswer(t *testing.T) {
 	cluster, cl := newTest(t, 2)
 	cluster.SetTopic("t", wiretest.Topic{Leaders: []int32{0, 1, -1}})
+	oneMirrorTopic(cluster)
+	cluster.Down(1)
+	d, err := cl.DescribeClusterMirrors(t.Context(), nil, DescribeOptions{})
+	require.NoError(t, err)
+	require.Len(t, d.Unanswered, 1)
+	require.Equal(t, int32(1), d.Unanswered[0].Node)
+	require.Error(t, d.Unanswered[0].Err)
+	ps := d.Mirrors["m"].Partitions
+	require.Len(t, ps, 3)
+	require.Equal(t, []string{"MIRRORING", "-", "-"}, []string{ps[0].State, ps[1].State, ps[2].State})
+	require.Equal(t, []int32{0, 1, -1}, []int32{ps[0].Node, ps[1].Node, ps[2].Node})
+}
+
+// TestDescribeShowsPartitionsThatMove: while a leadership goes from one node to
+// another, neither of them reports the partition. It is shown all the same.
+func TestDescribeShowsPartitionsThatMove(t *testing.T) {
+	cluster, cl := newTest(t, 2)
+	cluster.SetTopic("t", wiretest.Topic{Leaders: []int32{0, 1}})
+	oneMirrorTopic(cluster)
+	d, err := cl.DescribeClusterMirrors(t.Context(), nil, DescribeOptions{})
+	require.NoError(t, err)
+	require.Empty(t, d.Unanswered)
+	ps := d.Mirrors["m"].Partitions
+	require.Len(t, ps, 2)
+	require.Equal(t, []string{"MIRRORING", "-"}, []string{ps[0].State, ps[1].State})
+}
+
+// oneMirrorTopic: of the topics t and other, t is in mirror m, and only its partition
+// 0 is reported.
+func oneMirrorTopic(cluster *wiretest.Cluster) {
 	cluster.SetTopic("other", wiretest.Topic{Leaders: []int32{1}})
 	cluster.Handle(wire.KeyDescribeClusterMirrors, func(int32, kmsg.Request) kmsg.Response {
 		return describeResponse("m", "t", detail(0, "MIRRORING", 4))
@@ -172,16 +202,6 @@ func TestDescribeNamesNodesThatDontAnswer(t *testing.T) {
 		}
 		return resp
 	})
-	cluster.Down(1)
-	d, err := cl.DescribeClusterMirrors(t.Context(), nil, DescribeOptions{})
-	require.NoError(t, err)
-	require.Len(t, d.Unanswered, 1)
-	require.Equal(t, int32(1), d.Unanswered[0].Node)
-	require.Error(t, d.Unanswered[0].Err)
-	ps := d.Mirrors["m"].Partitions
-	require.Len(t, ps, 3)
-	require.Equal(t, []string{"MIRRORING", "-", "-"}, []string{ps[0].State, ps[1].State, ps[2].State})
-	require.Equal(t, []int32{0, 1, -1}, []int32{ps[0].Node, ps[1].Node, ps[2].Node})
 }
 
 func TestDescribeWithoutAnyNode(t *testing.T) {

@@ -110,7 +110,7 @@ func (c *Client) DescribeClusterMirrors(ctx context.Context, names []string, opt
 	if len(d.Unanswered) == len(answers) {
 		return nil, fmt.Errorf("describe mirrors: no node answered: %w", d.Unanswered[0].Err)
 	}
-	if len(d.Unanswered) > 0 || leaderless(meta) {
+	if len(meta.Brokers) > 1 || len(d.Unanswered) > 0 || leaderless(meta) {
 		if err := d.addMissing(ctx, c, meta, names); err != nil {
 			return nil, err
 		}
@@ -225,9 +225,10 @@ func leaderless(meta kadm.Metadata) bool {
 	return false
 }
 
-// addMissing adds the partitions of mirror topics that nobody answered for.
+// addMissing adds the partitions of mirror topics that nobody answered for: their
+// node is away, or their leadership is on its way from one to another.
 func (d *Description) addMissing(ctx context.Context, c *Client, meta kadm.Metadata, names []string) error {
-	members, err := c.members(ctx, meta.Topics)
+	members, err := c.members(ctx, d.unreported(meta.Topics))
 	if err != nil {
 		return err
 	}
@@ -245,6 +246,24 @@ func (d *Description) addMissing(ctx context.Context, c *Client, meta kadm.Metad
 		}
 	}
 	return nil
+}
+
+// unreported are the topics of which not every partition was reported, so that the
+// configs of the others needn't be asked for.
+func (d *Description) unreported(topics kadm.TopicDetails) kadm.TopicDetails {
+	reported := map[string]int{}
+	for _, m := range d.Mirrors {
+		for _, p := range m.Partitions {
+			reported[p.Topic]++
+		}
+	}
+	out := kadm.TopicDetails{}
+	for name, t := range topics {
+		if reported[name] < len(t.Partitions) {
+			out[name] = t
+		}
+	}
+	return out
 }
 
 // addIfMissing relies on add: an answer has at least the epoch -1 of this entry.
