@@ -27,6 +27,7 @@ const (
 	ConsumerGroups      = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand" // kafka-consumer-groups
 	LeaderElection      = "org.apache.kafka.tools.LeaderElectionCommand"               // kafka-leader-election
 	TransactionsCommand = "org.apache.kafka.tools.TransactionsCommand"                 // kafka-transactions
+	ClusterTool         = "org.apache.kafka.tools.ClusterTool"                         // kafka-cluster
 )
 
 // toolFlags keep a tool's start short: no optimizing compiler, no parallel collector.
