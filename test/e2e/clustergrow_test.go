@@ -17,7 +17,6 @@ import (
 // whose folder is wiped copies everything; one with another cluster's data is refused
 // and changes nothing.
 func TestD51ClusterGrows(t *testing.T) {
-	clusterRounds(t)
 	nodes := StartCluster(t, ClusterOptions{Alone: true, Properties: map[string]string{"segment.bytes": "1048576"}})
 	require.NoError(t, nodes.Start(t.Context(), 1))
 	w := clusterWorldOf(t, sourceOf(t), nodes)
