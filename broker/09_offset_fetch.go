@@ -7,7 +7,8 @@ package broker
 // new protocol's groups check; v10 topics by id (KIP-848).
 //
 // A group that doesn't exist has no offsets, that's no error. Without an offset the
-// answer is -1. RequireStable changes nothing: no transaction commits offsets here.
+// answer is -1, and with RequireStable UNSTABLE_OFFSET_COMMIT where an open
+// transaction commits an offset.
 
 import (
 	"context"
@@ -33,15 +34,18 @@ func (s *Server) handleOffsetFetch(ctx context.Context, r *request) reply {
 	if req.Version >= fetchGroupsSince {
 		for i := range req.Groups {
 			g := &req.Groups[i]
-			resp.Groups = append(resp.Groups, s.fetchOffsets(ctx, r, g, g.Topics == nil, req.Version >= groupTopicIDSince))
+			resp.Groups = append(resp.Groups, s.fetchOffsets(ctx, r, g, req))
 		}
 		return answer(resp)
 	}
-	g := kmsg.OffsetFetchRequestGroup{Group: req.Group}
+	g := kmsg.OffsetFetchRequestGroup{Group: req.Group, MemberEpoch: -1}
+	if req.Topics != nil || req.Version < fetchAllSince {
+		g.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
+	}
 	for _, t := range req.Topics {
 		g.Topics = append(g.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
-	out := s.fetchOffsets(ctx, r, &g, req.Topics == nil && req.Version >= fetchAllSince, false)
+	out := s.fetchOffsets(ctx, r, &g, req)
 	resp.ErrorCode = out.ErrorCode
 	if req.Version < fetchTopErrorsSince && out.ErrorCode != 0 {
 		out.Topics = refusedTopics(g.Topics, out.ErrorCode)
@@ -59,12 +63,13 @@ func (s *Server) handleOffsetFetch(ctx context.Context, r *request) reply {
 	return answer(resp)
 }
 
-// fetchOffsets answers for one group.
-func (s *Server) fetchOffsets(ctx context.Context, r *request, g *kmsg.OffsetFetchRequestGroup, all, byID bool) kmsg.OffsetFetchResponseGroup {
+// fetchOffsets answers for one group; null topics are all.
+func (s *Server) fetchOffsets(ctx context.Context, r *request, g *kmsg.OffsetFetchRequestGroup, req *kmsg.OffsetFetchRequest) kmsg.OffsetFetchResponseGroup {
+	all, byID := g.Topics == nil, req.Version >= groupTopicIDSince
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = g.Group
 	img := s.image()
-	fetch := groups.Fetch{Group: g.Group, All: all}
+	fetch := groups.Fetch{Group: g.Group, All: all, Member: textOf(g.MemberID), Epoch: g.MemberEpoch, RequireStable: req.RequireStable}
 	topics := make([]named, len(g.Topics))
 	for i, t := range g.Topics {
 		topics[i] = s.groupTopic(r, img, OpDescribe, t.Topic, t.TopicID, byID)
@@ -94,7 +99,7 @@ func (s *Server) fetchOffsets(ctx context.Context, r *request, g *kmsg.OffsetFet
 		for _, n := range t.Partitions {
 			rp := noCommit(n, r.code(topics[i].err))
 			if topics[i].err == nil {
-				rp = offsetOf(a.Positions[next])
+				rp = r.offsetOf(a.Positions[next])
 				next++
 			}
 			rt.Partitions = append(rt.Partitions, rp)
@@ -121,9 +126,15 @@ func (s *Server) allOffsets(r *request, img *metadata.Image, positions []groups.
 			out = append(out, rt)
 		}
 		rt := &out[len(out)-1]
-		rt.Partitions = append(rt.Partitions, offsetOf(p))
+		rt.Partitions = append(rt.Partitions, r.offsetOf(p))
 	}
 	return out
+}
+
+func (r *request) offsetOf(p groups.Position) kmsg.OffsetFetchResponseGroupTopicPartition {
+	rp := offsetOf(p)
+	rp.ErrorCode = r.code(p.Err)
+	return rp
 }
 
 func offsetOf(p groups.Position) kmsg.OffsetFetchResponseGroupTopicPartition {

@@ -65,4 +65,23 @@ var (
 	ErrInvalidSessionTimeout  = errors.New("invalid session timeout")
 	ErrRebalanceInProgress    = errors.New("rebalance in progress")
 	ErrOffsetMetadataTooLarge = errors.New("offset metadata too large")
+	ErrUnstableOffset         = errors.New("an open transaction has offsets there")
+	ErrFencedMemberEpoch      = errors.New("fenced member epoch")
+	ErrStaleMemberEpoch       = errors.New("stale member epoch")
+	ErrUnreleasedInstance     = errors.New("unreleased instance id")
+	ErrUnsupportedAssignor    = errors.New("unsupported assignor")
+)
+
+// Refusals of transaction coordinators, and about transactions.
+var (
+	ErrProducerFenced           = errors.New("producer is fenced")
+	ErrInvalidProducerIDMapping = errors.New("invalid producer id mapping")
+	ErrConcurrentTransactions   = errors.New("concurrent transactions")
+	ErrInvalidTxnState          = errors.New("invalid transaction state")
+	ErrInvalidTxnTimeout        = errors.New("invalid transaction timeout")
+	ErrTransactionAbortable     = errors.New("transaction has to be aborted")
+	ErrTransactionalIDNotFound  = errors.New("transactional id not found")
+	ErrTxnNotAuthorized         = errors.New("transactional id authorization failed")
+	ErrTxnCoordinatorFenced     = errors.New("transaction coordinator is fenced")
+	ErrUnstableOffsets          = errors.New("unstable offset commit")
 )

@@ -60,7 +60,8 @@ type group struct {
 	statics      map[string]string // member by instance
 	pending      map[string]int64  // ids that were given out (KIP-394) and until when, ms
 	offsets      map[place]groups.Offset
-	stored       bool // a group record is in the log
+	txns         map[int64]map[place]groups.Offset // by producer id: offsets that its open transaction commits
+	stored       bool                              // a group record is in the log
 
 	joinBy    int64 // end of PreparingRebalance, ms
 	initial   bool  // of the first generation: waits for its whole time

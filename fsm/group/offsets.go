@@ -71,7 +71,7 @@ func (c *Core) fetch(r groups.Fetch) *groups.Fetched {
 	if r.All {
 		if g != nil {
 			for _, p := range g.places() {
-				out.Positions = append(out.Positions, g.position(p))
+				out.Positions = append(out.Positions, g.position(p, r.RequireStable))
 			}
 		}
 		return out
@@ -82,7 +82,7 @@ func (c *Core) fetch(r groups.Fetch) *groups.Fetched {
 			if g == nil {
 				out.Positions = append(out.Positions, nowhere(p))
 			} else {
-				out.Positions = append(out.Positions, g.position(p))
+				out.Positions = append(out.Positions, g.position(p, r.RequireStable))
 			}
 		}
 	}
@@ -93,12 +93,28 @@ func nowhere(p place) groups.Position {
 	return groups.Position{Topic: p.topic, Partition: p.partition, Offset: messages.NoOffset, LeaderEpoch: messages.NoEpoch}
 }
 
-func (g *group) position(p place) groups.Position {
+// position is what is committed; stable refuses what an open transaction may change.
+func (g *group) position(p place, stable bool) groups.Position {
+	if stable && g.unstable(p) {
+		out := nowhere(p)
+		out.Err = messages.ErrUnstableOffset
+		return out
+	}
 	o, ok := g.offsets[p]
 	if !ok {
 		return nowhere(p)
 	}
 	return groups.Position{Topic: p.topic, Partition: p.partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: o.Metadata}
+}
+
+// unstable reports whether an open transaction commits an offset there.
+func (g *group) unstable(p place) bool {
+	for _, offsets := range g.txns {
+		if _, ok := offsets[p]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // places is where the group has offsets, in order.

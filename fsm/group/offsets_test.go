@@ -118,3 +118,33 @@ func TestTopicsGone(t *testing.T) {
 	w.perform(w.core.TopicsGone(func(topic string) bool { return topic == "t" }))
 	require.Equal(t, []int64{1, -1}, []int64{w.offset("t"), w.offset("gone")})
 }
+
+// TestUnstable: RequireStable refuses what an open transaction may change, and
+// nothing else.
+func TestUnstable(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.commit(outside, "t", 5))
+	require.NoError(t, w.commit(outside, "u", 6))
+	w.core.groups["g"].txns = map[int64]map[place]groups.Offset{7: {{"t", 0}: {Offset: 9}}}
+	for _, row := range []struct {
+		name, topic string
+		stable, all bool
+		want        error
+		offset      int64
+	}{
+		{"an open transaction", "t", true, false, messages.ErrUnstableOffset, -1},
+		{"not asked for", "t", false, false, nil, 5},
+		{"another partition", "u", true, false, nil, 6},
+		{"all", "", true, true, messages.ErrUnstableOffset, -1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			req := groups.Fetch{Group: "g", Epoch: -1, RequireStable: row.stable, All: row.all}
+			if !row.all {
+				req.Topics = []groups.Partitions{{Topic: row.topic, Partitions: []int32{0}}}
+			}
+			got := answerOf[*groups.Fetched](w, w.ask(req)).Positions[0]
+			require.ErrorIs(t, got.Err, row.want)
+			require.Equal(t, row.offset, got.Offset)
+		})
+	}
+}

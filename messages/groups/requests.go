@@ -106,8 +106,9 @@ type Left struct {
 	Members []error
 }
 
-// Position is a committed position in a partition.
+// Position is a committed position in a partition. Err is of one that is asked for.
 type Position struct {
+	Err         error
 	Topic       string
 	Partition   int32
 	Offset      int64
@@ -139,9 +140,15 @@ type Partitions struct {
 
 // Fetch is OffsetFetch; the answer is *Fetched.
 type Fetch struct {
-	Group  string
-	All    bool // everything that is committed; Topics is empty
-	Topics []Partitions
+	Group string
+	// Member and Epoch are checked in a group of the consumer protocol; "" and -1 ask
+	// from outside.
+	Member string
+	Epoch  int32
+	// RequireStable: a position that an open transaction may change is an error.
+	RequireStable bool
+	All           bool // everything that is committed; Topics is empty
+	Topics        []Partitions
 }
 
 // Fetched answers Fetch: a position for each that was asked for, in order,
