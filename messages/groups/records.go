@@ -4,14 +4,23 @@ package groups
 // where Gone is false; a tombstone has the key alone.
 type Record struct {
 	Group string
-	// Offset records are keyed by group, topic and partition, group records by the
-	// group alone.
+	// Offset records are keyed by group, topic and partition, those of a member by the
+	// group and the member, regular expressions by themselves, others by the group alone.
 	Kind      RecordKind
 	Topic     string
 	Partition int32
+	Member    string
+	Pattern   string
 	Gone      bool
 	Offset    *Offset
 	State     *State
+	// The values of the consumer protocol's records.
+	Consumer       *ConsumerGroup
+	ConsumerMember *ConsumerMember
+	TargetEpoch    *TargetEpoch
+	Target         *Target
+	Current        *Current
+	Regex          *Regex
 }
 
 // RecordKind is what a record is about.
@@ -21,6 +30,13 @@ type RecordKind int8
 const (
 	KindOffset RecordKind = iota + 1
 	KindGroup
+	KindConsumer           // a group of the consumer protocol
+	KindConsumerPartitions // topics of such a group, as Kafka 4.0 stored them; carries no value here
+	KindConsumerMember
+	KindTargetEpoch
+	KindTarget
+	KindCurrent
+	KindRegex
 )
 
 // String is for logs.
@@ -30,6 +46,20 @@ func (k RecordKind) String() string {
 		return "offset"
 	case KindGroup:
 		return "group"
+	case KindConsumer:
+		return "consumer group"
+	case KindConsumerPartitions:
+		return "partition metadata"
+	case KindConsumerMember:
+		return "member"
+	case KindTargetEpoch:
+		return "target epoch"
+	case KindTarget:
+		return "target assignment"
+	case KindCurrent:
+		return "current assignment"
+	case KindRegex:
+		return "regular expression"
 	default:
 		return "unknown"
 	}

@@ -245,6 +245,10 @@ func Refusal(r Request, err error) Answer {
 		return &Fetched{Err: err}
 	case Describe:
 		return &Described{Err: err}
+	case Beat:
+		return &Beaten{Err: err, Member: r.Member, Epoch: r.Epoch}
+	case DescribeConsumer:
+		return &ConsumerDescribed{Err: err}
 	default:
 		return &Done{Err: err}
 	}

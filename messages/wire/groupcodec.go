@@ -12,7 +12,7 @@ import (
 )
 
 // Versions of the records of __consumer_offsets: keys 0 and 1 are offsets, 2 are
-// groups. Values are written in the version that Kafka writes today and every
+// groups of the classic protocol, the others are in consumercodec.go. Values are written in the version that Kafka writes today and every
 // broker since 2.3 reads; an offset with an expiry of its own needs version 1.
 const (
 	offsetKeyOld       = 0
@@ -35,6 +35,12 @@ func EncodeGroupRecord(r groups.Record) (key, value []byte) {
 		key = k.AppendTo(nil)
 		if !r.Gone {
 			value = encodeOffset(r.Offset)
+		}
+		return key, value
+	}
+	if r.Kind != groups.KindGroup {
+		if key = encodeConsumerKey(r); !r.Gone {
+			value = encodeConsumerValue(r)
 		}
 		return key, value
 	}
@@ -112,7 +118,11 @@ func DecodeGroupRecord(key, value []byte) (groups.Record, error) {
 			out.State, err = decodeGroup(value)
 		}
 	default:
-		err = fmt.Errorf("group record: key version %d: %w", version, ErrOtherGroupRecord)
+		r, known, err := decodeConsumer(version, key, value)
+		if !known {
+			err = fmt.Errorf("group record: key version %d: %w", version, ErrOtherGroupRecord)
+		}
+		return r, err
 	}
 	return out, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kagami/messages"
 	"kagami/messages/groups"
 )
 
@@ -37,6 +38,46 @@ func TestGroupRecords(t *testing.T) {
 			"0002000167", "0003" + "000163" + "00000004" + "000170" + "00016c" + "0000000000000006" + "00000001" +
 				"00016c" + "000169" + "000164" + "00022f68" + "00000001" + "00000002" + "0000000108" + "0000000109",
 		},
+		{
+			"consumer group", groups.Record{Group: "g", Kind: groups.KindConsumer, Consumer: &groups.ConsumerGroup{Epoch: 4, Hash: 7}},
+			"0003000167", "0000" + "00000004" + "01" + "00" + "08" + "0000000000000007",
+		},
+		{"consumer group tombstone", groups.Record{Group: "g", Kind: groups.KindConsumer, Gone: true}, "0003000167", ""},
+		{"partition metadata tombstone", groups.Record{Group: "g", Kind: groups.KindConsumerPartitions, Gone: true}, "0004000167", ""},
+		{
+			"member", groups.Record{Group: "g", Member: "m", Kind: groups.KindConsumerMember, ConsumerMember: &groups.ConsumerMember{
+				Instance: "i", ClientID: "c", ClientHost: "/h", Topics: []string{"t"}, RebalanceMillis: 5, Assignor: "range",
+			}},
+			"000500016700016d", "0000" + "0269" + "00" + "0263" + "032f68" + "020274" + "00" + "00000005" + "0672616e6765" + "00",
+		},
+		{
+			"member of the classic protocol", groups.Record{Group: "g", Member: "m", Kind: groups.KindConsumerMember, ConsumerMember: &groups.ConsumerMember{
+				Rack: "r", Topics: []string{}, Regex: "x", RebalanceMillis: 5, Classic: &groups.ClassicMember{SessionMillis: 6, Protocols: []groups.Protocol{{Name: "p", Metadata: []byte{8}}}},
+			}},
+			"000500016700016d", "0000" + "00" + "0272" + "01" + "01" + "01" + "0278" + "00000005" + "00" + "01" + "00" + "0c" + "01" + "00000006" + "02" + "0270" + "0208" + "00" + "00",
+		},
+		{
+			"target epoch", groups.Record{Group: "g", Kind: groups.KindTargetEpoch, TargetEpoch: &groups.TargetEpoch{Epoch: 3, Millis: 9}},
+			"0006000167", "0000" + "00000003" + "01" + "00" + "08" + "0000000000000009",
+		},
+		{
+			"target", groups.Record{Group: "g", Member: "m", Kind: groups.KindTarget, Target: &groups.Target{Partitions: []groups.TopicPartitions{{Topic: messages.TopicID{1}, Partitions: []int32{2}}}}},
+			"000700016700016d", "0000" + "02" + "01000000000000000000000000000000" + "02" + "00000002" + "00" + "00",
+		},
+		{
+			"current", groups.Record{Group: "g", Member: "m", Kind: groups.KindCurrent, Current: &groups.Current{
+				Epoch: 3, Previous: 2, State: groups.StageUnrevoked,
+				Assigned: []groups.TopicPartitions{{Topic: messages.TopicID{1}, Partitions: []int32{2}, Epochs: []int32{3}}},
+				Revoking: []groups.TopicPartitions{{Topic: messages.TopicID{2}, Partitions: []int32{1}}},
+			}},
+			"000800016700016d", "0000" + "00000003" + "00000002" + "01" +
+				"02" + "01000000000000000000000000000000" + "02" + "00000002" + "01" + "00" + "05" + "02" + "00000003" +
+				"02" + "02000000000000000000000000000000" + "02" + "00000001" + "00" + "00",
+		},
+		{
+			"regular expression", groups.Record{Group: "g", Pattern: "x", Kind: groups.KindRegex, Regex: &groups.Regex{Topics: []string{"t"}, Version: 2, Millis: 3}},
+			"0010000167000178", "0000" + "02" + "0274" + "0000000000000002" + "0000000000000003" + "00",
+		},
 		{"group tombstone", groups.Record{Group: "g", Kind: groups.KindGroup, Gone: true}, "0002000167", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -61,7 +102,7 @@ func TestGroupRecords(t *testing.T) {
 // TestGroupRecordsUnknown: what comes in later versions is refused cleanly.
 func TestGroupRecordsUnknown(t *testing.T) {
 	for _, row := range []struct{ key, value string }{
-		{"", ""}, {"0003000167", ""}, {"0001000167000174" + "00000002", "0005"}, {"0002000167", "00"}, {"0002000167", "0005"},
+		{"", ""}, {"0009000167", ""}, {"0003000167", "0001"}, {"0003000167", "00"}, {"0001000167000174" + "00000002", "0005"}, {"0002000167", "00"}, {"0002000167", "0005"},
 	} {
 		key, _ := hex.DecodeString(row.key)
 		value, _ := hex.DecodeString(row.value)

@@ -106,6 +106,8 @@ func (f *field) goType() string {
 		return "[]" + t
 	case f.elem == "string" && !f.nullable.empty():
 		return "*string"
+	case f.nullStruct():
+		return "*" + t
 	default:
 		return t
 	}
@@ -233,7 +235,7 @@ func (e *emitter) structFuncs(name string, fields []*field) {
 	e.p("// Default sets every field to its default.\nfunc (m *%s) Default() {", name)
 	for _, f := range fields {
 		switch {
-		case f.array || f.elem == "bytes":
+		case f.array || f.elem == "bytes" || f.nullStruct():
 			e.p("m.%s = nil", goName(f.Name))
 		case f.isStruct:
 			e.p("m.%s.Default()", goName(f.Name))

@@ -69,7 +69,7 @@ func (e *emitter) usesVersion(fields []*field) bool {
 func notDefault(f *field) string {
 	n := "m." + goName(f.Name)
 	switch {
-	case f.array && !f.nullable.empty():
+	case f.array && !f.nullable.empty(), f.nullStruct():
 		return n + " != nil"
 	case f.array || f.elem == "bytes":
 		return "len(" + n + ") > 0"
@@ -118,6 +118,8 @@ func (e *emitter) appendField(f *field, dst string) {
 func (e *emitter) appendValue(f *field, dst, n, null string) {
 	flex := e.flex()
 	switch {
+	case f.nullStruct():
+		e.p("if %s == nil {\n%s = kbin.AppendInt8(%s, -1)\n} else {\n%s = %s.append(kbin.AppendInt8(%s, 1), v)\n}", n, dst, dst, dst, n, dst)
 	case f.isStruct:
 		e.p("%s = %s.append(%s, v)", dst, n, dst)
 	case f.elem == "string" && null != "":
@@ -196,6 +198,8 @@ func (e *emitter) readField(f *field, r string) {
 func (e *emitter) readValue(f *field, r, n, null string) {
 	flex := e.flex()
 	switch {
+	case f.nullStruct():
+		e.p("if %s.int8() >= 0 {\n%s = &%s{}\n%s.Default()\n%s.read(%s, v)\n}", r, n, f.elem, n, n, r)
 	case f.isStruct:
 		e.p("%s.read(%s, v)", n, r)
 	case f.elem == "string" && null != "":
@@ -228,7 +232,7 @@ func (e *emitter) minSize(f *field) int {
 	for _, g := range fields {
 		switch {
 		case g.Tag != nil || !g.vers.covers(e.m.valid):
-		case g.array && flexible:
+		case g.array && flexible, g.nullStruct():
 			size++
 		case g.array:
 			size += 4

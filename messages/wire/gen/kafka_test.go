@@ -20,7 +20,7 @@ import (
 // leave out older ones.
 func TestMetadataSchemasAsKafkas(t *testing.T) {
 	kafka.Require(t, kafka.Latest)
-	theirs := kafkaSchemas(t)
+	theirs := kafkaSchemas(t, "kafka-metadata-", "common/metadata/*Record.json")
 	ours, err := loadSchemas(filepath.Join("..", "schema"))
 	require.NoError(t, err)
 	compared := 0
@@ -68,19 +68,19 @@ func compareFields(t *testing.T, where string, theirs, ours []*field) {
 }
 
 // kafkaSchemas reads the record schemas out of Kafka's jars, by record type.
-func kafkaSchemas(t *testing.T) map[int]*message {
+func kafkaSchemas(t *testing.T, jarName, files string) map[int]*message {
 	t.Helper()
 	cp, err := kafka.ClassPath(t.Context(), kafka.Latest)
 	require.NoError(t, err)
 	out := map[int]*message{}
 	for _, jar := range filepath.SplitList(cp) {
-		if !strings.HasPrefix(filepath.Base(jar), "kafka-metadata-") {
+		if !strings.HasPrefix(filepath.Base(jar), jarName) {
 			continue
 		}
 		z, err := zip.OpenReader(jar)
 		require.NoError(t, err)
 		for _, f := range z.File {
-			if ok, _ := filepath.Match("common/metadata/*Record.json", f.Name); !ok {
+			if ok, _ := filepath.Match(files, f.Name); !ok {
 				continue
 			}
 			r, err := f.Open()
@@ -99,6 +99,30 @@ func kafkaSchemas(t *testing.T) map[int]*message {
 	}
 	require.NotEmpty(t, out)
 	return out
+}
+
+// TestGroupSchemasAsKafkas: the records of __consumer_offsets that have schemas here
+// are Kafka's.
+func TestGroupSchemasAsKafkas(t *testing.T) {
+	kafka.Require(t, kafka.Latest)
+	ours, err := loadSchemas(filepath.Join("..", "schema"))
+	require.NoError(t, err)
+	compared := 0
+	for _, kind := range []string{"Key", "Value"} {
+		theirs := kafkaSchemas(t, "kafka-group-coordinator-4", "common/message/ConsumerGroup*"+kind+".json")
+		for _, m := range ours {
+			if !strings.HasPrefix(m.Name, "ConsumerGroup") || m.Type != "coordinator-"+strings.ToLower(kind) {
+				continue
+			}
+			k := theirs[*m.APIKey]
+			require.NotNil(t, k, "%s: Kafka has no record %d", m.Name, *m.APIKey)
+			require.Equal(t, k.Name, m.Name)
+			require.Len(t, m.Fields, len(k.Fields), m.Name)
+			compared++
+			compareFields(t, m.Name, k.Fields, m.Fields)
+		}
+	}
+	require.Equal(t, 13, compared)
 }
 
 // run writes what generate returns, and removes files without a schema.

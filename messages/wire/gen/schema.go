@@ -227,8 +227,8 @@ func (m *message) resolveField(f *field) error {
 	}
 	f.isStruct = true
 	f.elem = m.Name + goName(typ)
-	if !f.array && !f.nullable.empty() {
-		return fmt.Errorf("nullable structs are not supported")
+	if f.nullStruct() && !f.nullable.covers(m.valid) {
+		return fmt.Errorf("structs that are nullable in some versions only are not supported")
 	}
 	if len(f.Fields) == 0 && !m.hasCommon(typ) {
 		return fmt.Errorf("unknown type %q", typ)
@@ -238,6 +238,9 @@ func (m *message) resolveField(f *field) error {
 	}
 	return m.resolve(f.Fields)
 }
+
+// nullStruct: a struct that may be null, which is a byte before it: 1, or -1 for null.
+func (f *field) nullStruct() bool { return f.isStruct && !f.array && !f.nullable.empty() }
 
 func (m *message) hasCommon(name string) bool {
 	for _, c := range m.CommonStructs {
