@@ -80,6 +80,7 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 	}
 	if !known {
 		if !o.newborn {
+			o.Logger.Debug("replica opens without a checkpoint", zap.Stringer("key", o.Key))
 			s.behind = true
 			return s, nil
 		}
@@ -93,6 +94,7 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 	}
 	s.d.state, s.d.durable, s.d.cuts = cp.State, cp.State, cp.Cuts
 	s.behind = cp.Behind || o.late
+	o.Logger.Debug("replica opens at its checkpoint", zap.Stringer("key", o.Key), zap.Int64("sequence", cp.State.Sequence), zap.Bool("behind", s.behind))
 	if err := s.restore(cp, o.Logger); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,7 @@ type torture struct {
 	clock         fastClock
 	did           strings.Builder // in a letter each
 	acked, copied atomic.Int64
+	story         tortureStory
 
 	rndMu sync.Mutex
 	rnd   *rand.Rand
@@ -76,16 +77,21 @@ func (x *torture) percent(n int) bool { return !x.quiet.Load() && x.intn(100) < 
 
 func (x *torture) errorf(format string, args ...any) {
 	x.t.Helper()
-	x.t.Errorf("seed %d at %s: %s", x.seed, time.Since(x.clock.began), fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	x.note(storyStep+"%s", text)
+	x.t.Errorf("seed %d at %s: %s", x.seed, time.Since(x.clock.began), text)
 }
 
-// TestTorture runs random histories; KAGAMI_TORTURE_SEEDS is how many,
-// KAGAMI_TORTURE_SEED is one to run alone. A seed chooses what is done; what meets
+// TestTorture runs random histories; KAGAMI_TORTURE_SEEDS is how many, from
+// KAGAMI_TORTURE_FIRST on, KAGAMI_TORTURE_SEED is one to run alone. A seed chooses what is done; what meets
 // what is up to the scheduler, so that a failing one may need several runs (-count).
 func TestTorture(t *testing.T) {
 	first, n := uint64(1), 16
 	if s := os.Getenv("KAGAMI_TORTURE_SEEDS"); s != "" {
 		n, _ = strconv.Atoi(s)
+	}
+	if s := os.Getenv("KAGAMI_TORTURE_FIRST"); s != "" {
+		first, _ = strconv.ParseUint(s, 10, 64)
 	}
 	if s := os.Getenv("KAGAMI_TORTURE_SEED"); s != "" {
 		first, _ = strconv.ParseUint(s, 10, 64)
@@ -140,6 +146,9 @@ func runTorture(t *testing.T, seed uint64) {
 		}
 		x.heal()
 	}
+	if t.Failed() {
+		x.tell()
+	}
 	for _, n := range x.nodes {
 		n.stop()
 	}
@@ -152,6 +161,7 @@ func (x *torture) step() {
 	for k, i := x.intn(100), 0; i < len(tortureSteps); i++ {
 		if k -= tortureSteps[i].percent; k < 0 {
 			fmt.Fprintf(&x.did, "%s%d ", tortureSteps[i].name, n.id)
+			x.note(storyStep+"%s %d", tortureSteps[i].name, n.id)
 			tortureSteps[i].do(x, n)
 			break
 		}
@@ -200,6 +210,7 @@ var tortureSteps = []struct {
 // heal ends all faults, and waits until every replica is what the oracle says.
 func (x *torture) heal() {
 	x.quiet.Store(true)
+	x.note(storyStep + "heal")
 	for _, st := range x.shared {
 		st.stall(false)
 	}
@@ -281,6 +292,7 @@ func (x *torture) unlike(n *tortureNode, r *Replica) string {
 	got := o.d.state
 	if o.behind || got.Generation != want.Generation || got.LogEnd != want.LogEnd || got.Mode != want.Mode ||
 		got.LogStart < want.LogStart || got.Epoch != want.Epoch || o.d.log.End() != want.LogEnd {
+		x.blame(r.key, r.tp.String())
 		return fmt.Sprintf("node %d %s: behind=%t (%v) %+v log %d-%d, want %+v", n.id, r.tp, o.behind, o.cause, got, o.d.log.LogStart(), o.d.log.End(), want)
 	}
 	return ""
@@ -317,6 +329,7 @@ func (x *torture) compareOne(n *tortureNode, r *Replica) {
 		c.Release()
 	}
 	if want := x.oracle.bytes(r.key, start, end); !bytes.Equal(got, want) {
+		x.blame(r.key, r.tp.String())
 		x.errorf("node %d %s: %d bytes from %d to %d, not those of the journal (%d)", n.id, r.tp, len(got), start, end, len(want))
 	}
 }
@@ -339,6 +352,7 @@ func (x *torture) inspect() {
 			}
 			want := x.oracle.at(r.key, got.Sequence)
 			if got.LogEnd != want.LogEnd || got.Generation != want.Generation || got.Mode != want.Mode || got.CutAt != want.CutAt || end != got.LogEnd {
+				x.blame(r.key, r.tp.String())
 				x.errorf("node %d %s: %+v with a log to %d, want %+v", n.id, r.tp, got, end, want)
 			}
 		})

@@ -19,6 +19,7 @@ type tortureOracle struct {
 
 type oracleLog struct {
 	states   []journal.State // after each operation
+	ops      []oracleOp
 	batches  []oracleBatch
 	accepted map[uint64]bool // appends, by hash of base and bytes
 }
@@ -56,6 +57,9 @@ func (o *tortureOracle) apply(x *torture, sequence uint64, payload []byte) {
 		}
 		next, verdict := journal.Decide(l.states[len(l.states)-1], journal.At(sequence, i), e.Op)
 		l.states = append(l.states, next)
+		op := oracleOp{position: journal.At(sequence, i), author: m.Author.Node, op: e.Op, verdict: verdict}
+		op.op.Batches = nil
+		l.ops = append(l.ops, op)
 		if verdict != journal.Accepted {
 			continue
 		}
