@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"kagami/internal/ports"
 	"kagami/messages"
 )
 
@@ -30,10 +30,9 @@ const testClusterWait = 90 * time.Second
 
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	a, err := ports.FreeAddr()
 	require.NoError(tb, err)
-	defer l.Close()
-	return l.Addr().String()
+	return a
 }
 
 // newTestCluster prepares n nodes from 1 on and starts none. Its test runs beside

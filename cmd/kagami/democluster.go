@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kagami/client"
+	"kagami/internal/ports"
 	"kagami/messages"
 	"kagami/messages/batch"
 )
@@ -40,7 +41,7 @@ func (d *demo) startB(ctx context.Context) error {
 			return err
 		}
 		d.b = append(d.b, n)
-		route, err := freeAddr(ctx)
+		route, err := ports.FreeAddr()
 		if err != nil {
 			return err
 		}

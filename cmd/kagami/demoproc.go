@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"kagami/internal/ports"
 )
 
 var errNodeEnded = errors.New("the process is gone")
@@ -26,22 +27,13 @@ type demoNode struct {
 	ended chan error
 }
 
-// freeAddr takes a free port on this machine and lets it go again.
-func freeAddr(ctx context.Context) (string, error) {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return ln.Addr().String(), ln.Close()
-}
-
 func newDemoNode(ctx context.Context, name, base string) (*demoNode, error) {
 	n := &demoNode{name: name, dir: filepath.Join(base, name)}
 	var err error
-	if n.kafka, err = freeAddr(ctx); err != nil {
+	if n.kafka, err = ports.FreeAddr(); err != nil {
 		return nil, err
 	}
-	if n.admin, err = freeAddr(ctx); err != nil {
+	if n.admin, err = ports.FreeAddr(); err != nil {
 		return nil, err
 	}
 	return n, os.MkdirAll(n.dir, 0o755)

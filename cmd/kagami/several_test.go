@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"kagami/client"
+	"kagami/internal/ports"
 	"kagami/messages"
 )
 
@@ -69,10 +69,9 @@ func newTestNodes(t *testing.T, ids []messages.NodeID, options ...string) *testN
 
 func testAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	a, err := ports.FreeAddr()
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return a
 }
 
 func (c *testNodes) folder(id messages.NodeID) string {

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"kagami/cluster"
+	"kagami/internal/ports"
 	"kagami/messages"
 )
 
@@ -93,13 +93,8 @@ func RawJournal(ctx context.Context, o RawOptions) (took, cpu time.Duration, err
 func rawServers(ctx context.Context, dir string) (servers []*cluster.Server, err error) {
 	peers := map[messages.NodeID]string{}
 	for id := messages.NodeID(1); id <= 3; id++ {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a port: %w", err)
-		}
-		peers[id] = l.Addr().String()
-		if err := l.Close(); err != nil {
-			return nil, fmt.Errorf("find a port: %w", err)
+		if peers[id], err = ports.FreeAddr(); err != nil {
+			return nil, err
 		}
 	}
 	for id := messages.NodeID(1); id <= 3; id++ {

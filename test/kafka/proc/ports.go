@@ -1,43 +1,9 @@
 package proc
 
-import (
-	"fmt"
-	"math/rand/v2"
-	"net"
-	"strconv"
-	"sync"
-)
-
-// The ports handed out lie below the range from which Linux takes the near end of
-// outgoing connections (32768 up): else a client's connection could sit on the
-// port of a broker that is down for a moment and is to come back.
-const portMin, portMax = 12000, 32000
-
-// handed remembers ports that this test process has given away.
-var handed sync.Map
+import "kagami/internal/ports"
 
 // Ports returns n different ports on 127.0.0.1 that nobody listens on.
-func Ports(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range 100 * (n + 1) {
-		if len(ports) == n {
-			return ports, nil
-		}
-		port := portMin + rand.IntN(portMax-portMin)
-		if _, taken := handed.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp4", Addr(port))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			continue
-		}
-		ports = append(ports, port)
-	}
-	return nil, fmt.Errorf("find %d free ports: only %d", n, len(ports))
-}
+func Ports(n int) ([]int, error) { return ports.Free(n) }
 
 // Addr is 127.0.0.1:port.
-func Addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+func Addr(port int) string { return ports.Addr(port) }
