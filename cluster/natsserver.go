@@ -232,23 +232,18 @@ func (s *Server) Embedded() bool { return s.nats != nil }
 
 // connect opens a connection: from inside the process, or to the external cluster.
 func (s *Server) connect(name string, log *zap.Logger, more ...nats.Option) (*nats.Conn, error) {
+	report := func(_ *nats.Conn, sub *nats.Subscription, err error) {
+		subject := ""
+		if sub != nil {
+			subject = sub.Subject
+		}
+		log.Warn("bus connection reports an error", zap.String("subject", subject), zap.Error(err))
+	}
 	options := append([]nats.Option{
-		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			log.Warn("bus connection reports an error", zap.String("subject", subject), zap.Error(err))
-		}),
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ErrorHandler(report),
 	}, more...)
 	if s.nats == nil {
-		urls := strings.Join(s.opts.Cluster.External.URLs, ",")
-		conn, err := nats.Connect(urls, append(options, s.external...)...)
-		if err != nil {
-			return nil, fmt.Errorf("connect to NATS at %s: %w", urls, err)
-		}
-		return conn, nil
+		return s.opts.Cluster.External.dialExternal(append(append(options, stayConnected(log, report)...), s.external...))
 	}
 	conn, err := nats.Connect("", append(options, nats.InProcessServer(s.nats))...)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -92,10 +93,17 @@ func TestSeveralNodesOnExternalNATS(t *testing.T) {
 	require.ErrorContains(t, err, id)
 	require.ErrorContains(t, err, alone.clusterID)
 	err = c.try(5, "nats.password=wrong-0815")
-	require.ErrorContains(t, err, "Authorization Violation")
+	for i, url := range urls { // each server is named with what it says, whichever was asked last
+		want := "Authorization Violation (check nats.user"
+		if i == 0 {
+			want = "connection refused"
+		}
+		require.Regexp(t, regexp.QuoteMeta(url)+": [^;]*"+regexp.QuoteMeta(want), err.Error())
+	}
 	require.NotContains(t, err.Error(), "wrong-0815")
 	err = c.try(5, "nats.tls.ca.file=")
 	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
+	require.ErrorContains(t, err, "check nats.tls.ca.file")
 	for _, e := range c.logs.All() {
 		require.NotContains(t, fmt.Sprint(e.Message, e.ContextMap()), "right-4711")
 	}
