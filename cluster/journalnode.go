@@ -172,6 +172,7 @@ func (j *Journal) newShard(id int32, st stream) *shard {
 		s.last = s.stable
 		s.applied.Store(s.stable.Sequence)
 		s.covered.Store(s.stable.Covered)
+		s.hole = s.stable.Sequence
 	}
 	return s
 }
@@ -301,41 +302,6 @@ func (j *Journal) remember(newborns []*Replica) error {
 	return j.checkpoints.Put(true, cps...)
 }
 
-// cover finds out which topics are younger than a hole in the shard: those that
-// the metadata log doesn't have yet.
-func (j *Journal) cover(ctx context.Context, s *shard) {
-	meta := j.shards[MetadataShard]
-	if s == meta {
-		return
-	}
-	hole := s.holes.Load()
-	j.running.Go(func() {
-		for ctx.Err() == nil && s.holes.Load() == hole {
-			_, last, err := meta.stream.Bounds(ctx)
-			if err == nil {
-				err = meta.waitApplied(ctx, last)
-			}
-			j.mu.Lock()
-			log := j.meta
-			j.mu.Unlock()
-			if err == nil && log != nil {
-				s.cover(hole, log.State().End)
-				return
-			}
-			_ = j.clock.Sleep(ctx, j.opts.FollowRetry)
-		}
-	})
-}
-
-// cover says from which metadata offset on topics are young, unless another hole came.
-func (s *shard) cover(hole, from int64) {
-	s.dirtyMu.Lock()
-	defer s.dirtyMu.Unlock()
-	if s.holes.Load() == hole {
-		s.covered.Store(from)
-	}
-}
-
 // replicas calls f with the replicas of a shard on this node.
 func (j *Journal) replicas(id int32, f func(*Replica)) {
 	j.mu.Lock()
@@ -373,11 +339,15 @@ func (j *Journal) beats(ctx context.Context) {
 			}
 			s.beat(now)
 			silent := now.Sub(time.Unix(0, s.beatAt.Load()))
-			if alone := silent > j.opts.IsolatedAfter; s.isolated.Swap(alone) != alone {
+			alone := silent > j.opts.IsolatedAfter
+			changed := s.isolated.Swap(alone) != alone
+			if changed {
 				s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
 				if alone {
 					s.cutOff()
 				}
+			}
+			if s.lapsed.Swap(false) || changed {
 				j.replicas(id, func(r *Replica) {
 					r.publish()
 					r.notify()

@@ -60,12 +60,16 @@ type shard struct {
 	began    atomic.Int64 // when this node began to follow, ns
 	beatAt   atomic.Int64 // when the last own beat that came back was sent, ns
 	isolated atomic.Bool
+	// lapsed: alone was true without isolated, so that replicas may have published that
+	// they don't lead. They publish again at the next look.
+	lapsed atomic.Bool
 	// covered: topics created at that metadata offset or above had no operation
 	// before this node began to follow.
 	covered atomic.Int64
 	holes   atomic.Int64 // that this process has met
 
 	dirtyMu sync.Mutex
+	hole    uint64 // end of the last hole, or a sequence behind it; 0 for none
 	dirty   map[*streamed]struct{}
 	held    atomic.Bool         // closed with a replica that needs what comes after the last round
 	last    journal.ShardRecord // of the last message applied
@@ -266,7 +270,10 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	s.heard[m.Author.Node] = now
 	s.mu.Unlock()
 	var own []*proposal
-	if m.Author == s.j.author {
+	if mark, ok := journal.MarkOf(m); ok {
+		s.marked(mark)
+		m.Entries = nil
+	} else if m.Author == s.j.author {
 		if len(m.Entries) == 0 {
 			s.beatBack(m.Number)
 		}
@@ -350,7 +357,10 @@ func (s *shard) waitApplied(ctx context.Context, sequence uint64) error {
 // the shard on this node has to copy. That is durable before anything goes on.
 func (s *shard) skip(ctx context.Context, sequence uint64) error {
 	s.holes.Add(1)
+	s.dirtyMu.Lock()
+	s.hole = sequence
 	s.covered.Store(math.MaxInt64)
+	s.dirtyMu.Unlock()
 	var cps []Checkpoint
 	var behind []*streamed
 	s.j.replicas(s.id, func(r *Replica) {

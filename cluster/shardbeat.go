@@ -25,8 +25,15 @@ type beatOut struct {
 // IsolatedAfter. It looks at the clock: a process that was stopped for a while must
 // know before anything else that it knows nothing, and not at its next beat.
 func (s *shard) alone() bool {
+	if s.isolated.Load() {
+		return true
+	}
 	at := s.beatAt.Load() // 0: it isn't followed yet
-	return s.isolated.Load() || at != 0 && s.j.clock.Now().UnixNano()-at > int64(s.j.opts.IsolatedAfter)
+	if at == 0 || s.j.clock.Now().UnixNano()-at <= int64(s.j.opts.IsolatedAfter) {
+		return false
+	}
+	s.lapsed.Store(true)
+	return true
 }
 
 // beat sends one beat. It isn't queued behind data that waits to be sent.

@@ -40,3 +40,19 @@ func TestTenure(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return one.Leads() && one.Tenure() == 5 }, 20*time.Second, time.Millisecond)
 }
+
+// TestTenureAfterLateBeat: a beat that is late only for a moment, between two looks of
+// the journal, ends the tenure of a replica that is looked at then. It leads again
+// afterwards, although nothing happens to it.
+func TestTenureAfterLateBeat(t *testing.T) {
+	s := newSeveral(t, 1, 2)
+	s.topic("t", 7, 1, 2)
+	one := s.nodes[1].get("t")
+	require.Eventually(t, one.Leads, 20*time.Second, time.Millisecond)
+	sh := one.order.(*streamed).shard
+	sh.beatAt.Store(1)
+	one.publish()
+	sh.beatAt.Store(sh.j.clock.Now().UnixNano()) // the beat is back
+	require.Equal(t, uint64(2), one.Tenure())
+	require.Eventually(t, func() bool { return one.Leads() && one.Tenure()%2 == 1 }, 20*time.Second, time.Millisecond)
+}
