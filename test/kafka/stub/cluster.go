@@ -123,6 +123,7 @@ func (c *Cluster) Update(f func(*State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(&c.state)
+	c.state.ids = nil
 	c.touchLocked()
 }
 

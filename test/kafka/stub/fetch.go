@@ -122,15 +122,13 @@ func (b *Broker) openSession(req *kmsg.FetchRequest) (s *fetchSession, increment
 		}
 		s.epoch++
 	}
-	for _, t := range req.ForgottenTopics {
-		for _, p := range t.Partitions {
-			k := fetchKey{topic: t.Topic, id: t.TopicID, partition: p}
-			if sticky {
-				continue
+	if !sticky && len(req.ForgottenTopics) > 0 {
+		for _, t := range req.ForgottenTopics {
+			for _, p := range t.Partitions {
+				delete(s.partitions, fetchKey{topic: t.Topic, id: t.TopicID, partition: p})
 			}
-			delete(s.partitions, k)
-			s.order = slices.DeleteFunc(s.order, func(o fetchKey) bool { return o == k })
 		}
+		s.order = slices.DeleteFunc(s.order, func(o fetchKey) bool { return s.partitions[o] == nil })
 	}
 	for _, t := range req.Topics {
 		for _, p := range t.Partitions {
@@ -160,7 +158,7 @@ func (b *Broker) collectLocked(req *kmsg.FetchRequest, s *fetchSession, incremen
 		hw, start int64
 	}
 	var updates []update
-	var fed []fetchKey
+	fed := make(map[fetchKey]bool)
 	for _, k := range s.order {
 		sp := s.partitions[k]
 		kp, urgent := b.partitionLocked(resp, k, sp.req, room, total == 0)
@@ -169,7 +167,7 @@ func (b *Broker) collectLocked(req *kmsg.FetchRequest, s *fetchSession, incremen
 		total += n
 		ready = ready || urgent
 		if n > 0 {
-			fed = append(fed, k)
+			fed[k] = true
 		}
 		moved := !sp.sent || sp.sentHW != kp.HighWatermark || sp.sentStart != kp.LogStartOffset
 		if incremental && n == 0 && !urgent && !moved {
@@ -192,11 +190,18 @@ func (b *Broker) collectLocked(req *kmsg.FetchRequest, s *fetchSession, incremen
 		for _, u := range updates {
 			u.sp.sent, u.sp.sentHW, u.sp.sentStart = true, u.hw, u.start
 		}
-		for _, k := range fed { // those with data go to the end, as Kafka has it
-			s.order = append(slices.DeleteFunc(s.order, func(o fetchKey) bool { return o == k }), k)
+		if len(fed) > 0 { // those with data go to the end, as Kafka has it
+			slices.SortStableFunc(s.order, func(x, y fetchKey) int { return rank(fed[x]) - rank(fed[y]) })
 		}
 	}
 	return resp, ready
+}
+
+func rank(fed bool) int {
+	if fed {
+		return 1
+	}
+	return 0
 }
 
 // partitionLocked answers for one partition; urgent = don't wait.

@@ -27,6 +27,8 @@ type State struct {
 	// CutOffTails: every Fetch answer with more data behind it ends in a cut-off
 	// batch, as Kafka's do.
 	CutOffTails bool
+
+	ids map[messages.TopicID]*Topic // of Topics; nil: look at them again
 }
 
 // Range is a range of versions.
@@ -167,12 +169,15 @@ func (s *State) NewTopic(name string, id messages.TopicID, partitions int) *Topi
 }
 
 func (s *State) byID(id messages.TopicID) *Topic {
-	for _, t := range s.Topics {
-		if t.ID == id && !id.IsZero() {
-			return t
+	if s.ids == nil {
+		s.ids = make(map[messages.TopicID]*Topic, len(s.Topics))
+		for _, t := range s.Topics {
+			if !t.ID.IsZero() {
+				s.ids[t.ID] = t
+			}
 		}
 	}
-	return nil
+	return s.ids[id]
 }
 
 // NewestVersions is what a source of our day offers, without the KIP's keys.
