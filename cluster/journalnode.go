@@ -102,7 +102,7 @@ func (o JournalOptions) withDefaults() JournalOptions {
 // checkpoints, beats through each shard, and repairs replicas that are behind.
 //
 // Goroutines: per shard a pump and a follower, and after a hole one that asks for the
-// metadata log's end; one each for checkpoint rounds, beats and trimming, and Repairs
+// metadata log's end; two for beats, one each for checkpoint rounds and trimming, and Repairs
 // for repairs. Close ends them all. All methods may be called
 // from any goroutine.
 type Journal struct {
@@ -125,6 +125,9 @@ type Journal struct {
 	repairable []*repairJob  // those whose wait is over, oldest first
 	repairWake chan struct{} // capacity 1
 
+	beatReturned chan struct{} // one of an isolated shard; capacity 1
+	lookMu       sync.Mutex    // one look at a shard at a time
+
 	unclean atomic.Bool // a replica's last checkpoint couldn't be written
 }
 
@@ -137,6 +140,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
 		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard),
 		stop: stop, started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
+		beatReturned: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
 		st, err := o.open(ctx, id)
@@ -151,6 +155,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		j.running.Go(func() { s.run(run, s.follow) })
 	}
 	j.running.Go(func() { j.beats(run) })
+	j.running.Go(func() { j.returns(run) })
 	j.running.Go(func() { j.rounds(run) })
 	if o.Trim != nil {
 		j.running.Go(func() { j.trims(run) })
@@ -338,22 +343,54 @@ func (j *Journal) beats(ctx context.Context) {
 				continue
 			}
 			s.beat(now)
-			silent := now.Sub(time.Unix(0, s.beatAt.Load()))
-			alone := silent > j.opts.IsolatedAfter
-			changed := s.isolated.Swap(alone) != alone
-			if changed {
-				s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
-				if alone {
-					s.cutOff()
-				}
-			}
-			if s.lapsed.Swap(false) || changed {
-				j.replicas(id, func(r *Replica) {
-					r.publish()
-					r.notify()
-				})
+			j.look(s)
+		}
+	}
+}
+
+// returns looks at isolated shards as soon as a beat comes back, and not at the next
+// beat: leaderships wait for it.
+func (j *Journal) returns(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.beatReturned:
+		}
+		for _, s := range j.shards {
+			if s.isolated.Load() {
+				j.look(s)
 			}
 		}
+	}
+}
+
+// look judges whether a shard's order reaches this node. What is proposed and claimed
+// there, and who watches its replicas, is told of a change.
+func (j *Journal) look(s *shard) {
+	j.lookMu.Lock()
+	defer j.lookMu.Unlock()
+	silent := j.clock.Now().Sub(time.Unix(0, s.beatAt.Load()))
+	alone := silent > j.opts.IsolatedAfter
+	changed := s.isolated.Swap(alone) != alone
+	if changed {
+		s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
+		if alone {
+			s.cutOff()
+		}
+	}
+	if !s.lapsed.Swap(false) && !changed {
+		return
+	}
+	j.replicas(s.id, func(r *Replica) {
+		r.publish()
+		r.notify()
+	})
+	j.mu.Lock()
+	data := j.data
+	j.mu.Unlock()
+	if data != nil && !alone {
+		data.claimNow()
 	}
 }
 

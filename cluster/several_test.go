@@ -128,6 +128,7 @@ type several struct {
 	t       *testing.T
 	streams map[int32]*memStream
 	nodes   map[messages.NodeID]*severalNode
+	wait    bool // nodes start with the metadata of now, as processes do
 }
 
 const severalShards = 3
@@ -169,10 +170,13 @@ type severalNode struct {
 func (n *severalNode) Copy(ctx context.Context, key messages.PartitionKey, offset int64, sequence uint64) (piece, error) {
 	blank, others := 0, 0
 	for _, other := range n.s.nodes {
-		if other == n || !other.running {
+		if other == n || !n.holds(other.id, key) {
 			continue
 		}
 		others++
+		if !other.running {
+			continue
+		}
 		r := other.journal.replica(key)
 		if r == nil {
 			continue
@@ -191,6 +195,15 @@ func (n *severalNode) Copy(ctx context.Context, key messages.PartitionKey, offse
 	return piece{}, ErrNoReplica
 }
 
+// holds reports whether a node is to have a replica, as far as node n knows.
+func (n *severalNode) holds(id messages.NodeID, key messages.PartitionKey) bool {
+	if key.TopicID == MetadataTopicID {
+		return true
+	}
+	t := n.store.Image().TopicByID(key.TopicID)
+	return t != nil && slices.Contains(t.Partitions[key.Partition].Replicas, id)
+}
+
 func (n *severalNode) start() {
 	t, ctx, log := n.s.t, n.s.t.Context(), zap.NewNop()
 	t.Helper()
@@ -201,13 +214,16 @@ func (n *severalNode) start() {
 	require.NoError(t, err)
 	n.journal, err = NewJournal(ctx, JournalOptions{
 		Node: n.id, Incarnation: messages.NewTopicID(), Shards: severalShards, Checkpoints: n.checkpoints, Copier: n, Logger: log,
-		CheckpointInterval: time.Hour, BeatInterval: 20 * time.Millisecond, IsolatedAfter: 2 * time.Second, RepairRetry: time.Millisecond,
+		CheckpointInterval: time.Hour, BeatInterval: 20 * time.Millisecond, IsolatedAfter: 2 * time.Second, RepairRetry: time.Millisecond, TrimBytes: -1,
 		open: func(_ context.Context, shard int32) (stream, error) { return n.s.streams[shard], nil },
 	})
 	require.NoError(t, err)
 	n.meta, err = n.journal.OpenMetadataReplica(ctx, n.manager)
 	require.NoError(t, err)
 	n.journal.StartMetadata(n.meta)
+	if n.s.wait {
+		require.NoError(t, n.journal.WaitCaughtUp(ctx, MetadataShard))
+	}
 	n.store, err = metadata.Open(ctx, metadata.Options{
 		Journal: n.meta, Source: n.meta, Dir: filepath.Join(n.folder, messages.ClusterMetadataTopic+"-0"),
 		Now: func() int64 { return time.Now().UnixMilli() }, Logger: log,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -228,14 +229,45 @@ func (x *torture) heal() {
 	x.ops.Wait()
 	x.restartAll()
 	x.sleep(6 * time.Second) // what comes late has come
-	var why string
-	for began := time.Now(); time.Since(began) < 30*time.Second; x.sleep(100 * time.Millisecond) {
+	var why, last string
+	began := time.Now()
+	since, applied := began, x.appliedBy()
+	for time.Since(began) < healMax {
 		if why = x.unhealed(); why == "" {
 			x.compare()
 			return
 		}
+		if why != last {
+			since, applied, last = time.Now(), x.appliedBy(), why
+		} else if time.Since(since) > stuckFor && x.appliedBy() > applied+stuckMessages {
+			break
+		}
+		x.sleep(100 * time.Millisecond)
 	}
 	x.errorf("not healed: %s", why)
+}
+
+// A cluster doesn't heal any more when the same is wrong for stuckFor of the wall's time
+// and every node has applied stuckMessages more in every shard: a slow machine does the
+// one without the other. (A repair is tried every minute of the nodes at least, that is
+// 3 s, and beats come by the ten a second.) healMax is for one that stands still.
+const (
+	stuckFor      = 20 * time.Second
+	stuckMessages = 500
+	healMax       = 150 * time.Second
+)
+
+// appliedBy is how far the node and shard that is the least so has applied the streams.
+func (x *torture) appliedBy() uint64 {
+	least := uint64(math.MaxUint64)
+	for _, n := range x.nodes {
+		if run := n.run.Load(); run != nil {
+			for _, s := range run.journal.shards {
+				least = min(least, s.applied.Load())
+			}
+		}
+	}
+	return least
 }
 
 func (x *torture) restartAll() {

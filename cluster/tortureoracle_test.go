@@ -49,6 +49,9 @@ func (o *tortureOracle) apply(x *torture, sequence uint64, payload []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.messages++
+	if _, ok := journal.MarkOf(m); ok {
+		return
+	}
 	for i, e := range m.Entries {
 		l := o.logs[e.Key]
 		if l == nil {

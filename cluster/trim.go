@@ -73,6 +73,7 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	if err := j.grow(ctx, v, id, state); err != nil {
 		return err
 	}
+	mark, marks := j.markOf(j.shards[id])
 	nodes := make([]journal.Progress, 0, len(v.Nodes))
 	for _, node := range v.Nodes {
 		p := journal.Progress{Node: node}
@@ -95,6 +96,11 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	}
 	if keep <= state.First {
 		return nil
+	}
+	if marks && mark.Sequence >= keep-1 {
+		if err := j.shards[id].mark(ctx, mark); err != nil {
+			return err
+		}
 	}
 	return st.Purge(ctx, keep-1)
 }

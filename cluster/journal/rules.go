@@ -19,6 +19,8 @@ const (
 	OpRaiseLogStart
 	OpMode
 	OpBaseline
+	// opMark is no change of a partition, and refused as one: see Mark.
+	opMark OpKind = 64
 )
 
 // String is the operation's name as design and logs have it.
@@ -38,6 +40,8 @@ func (k OpKind) String() string {
 		return "Mode"
 	case OpBaseline:
 		return "Baseline"
+	case opMark:
+		return "Mark"
 	default:
 		return fmt.Sprintf("OpKind(%d)", int8(k))
 	}
@@ -209,6 +213,7 @@ func applied(s State, seq int64, op Operation) State {
 		s.Mode, s.Epoch, s.Node = op.Mode, op.Epoch, op.Node
 		s.LogStart, s.LogEnd, s.ModeOffset = op.Offset, op.End, op.End
 		s.CutAt = seq
+	case opMark: // malformed
 	}
 	s.Generation = seq
 	return s
@@ -229,6 +234,8 @@ func malformed(op Operation) bool {
 		return !KnownMode(op.Mode)
 	case OpBaseline:
 		return op.Offset < 0 || op.End < op.Offset || !KnownMode(op.Mode)
+	case opMark:
+		return true
 	default:
 		return true
 	}
