@@ -47,7 +47,8 @@ type ReplicasOptions struct {
 	Parallel int
 	// ClaimTimeout bounds one claim. Default 10 s.
 	ClaimTimeout time.Duration
-	// ClaimRetry is when a claim that came to nothing is tried again. Default 1 s.
+	// ClaimRetry is when a claim that came to nothing is tried again, at the latest.
+	// Default 1 s.
 	ClaimRetry time.Duration
 	Clock      clock.Clock // default clock.Wall
 	Logger     *zap.Logger
@@ -147,7 +148,7 @@ func NewReplicas(ctx context.Context, o ReplicasOptions) *Replicas {
 		byName: make(map[string]*topicReplicas), byID: make(map[messages.TopicID]*topicReplicas),
 		todo: make(map[string]struct{}), wake: make(chan struct{}, 1),
 		opened: messages.NoOffset, done: messages.NoOffset, moved: make(chan struct{}),
-		claims: claimWork{topics: make(map[string]struct{}), wake: make(chan struct{}, 1)},
+		claims: claimWork{topics: make(map[string]struct{}), retry: make(map[string]struct{}), wake: make(chan struct{}, 1)},
 	}
 	rs.running.Go(func() { rs.run(ctx) })
 	rs.running.Go(func() { rs.claim(ctx) })

@@ -17,8 +17,10 @@ type claimWork struct {
 	img    *metadata.Image
 	last   *metadata.Image // the newest that was handed over
 	topics map[string]struct{}
-	greet  bool          // a subscriber came
-	wake   chan struct{} // capacity 1
+	retry  map[string]struct{} // topics with claims that came to nothing
+	timed  bool                // a timer will have them tried again
+	greet  bool                // a subscriber came
+	wake   chan struct{}       // capacity 1
 }
 
 func (w *claimWork) pokeLocked() {
@@ -115,22 +117,46 @@ func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics
 		}
 	}
 	if len(retry) > 0 && ctx.Err() == nil {
-		rs.opts.Clock.AfterFunc(rs.opts.ClaimRetry, func() { rs.claimAgain(retry) })
+		rs.claimLater(retry)
 	}
 }
 
-// claimAgain has the claims of some topics tried once more.
-func (rs *Replicas) claimAgain(topics map[string]struct{}) {
+// claimLater has the claims of some topics tried again, after ClaimRetry or when a
+// shard of the journal reaches this node again.
+func (rs *Replicas) claimLater(topics map[string]struct{}) {
 	rs.work.Lock()
 	defer rs.work.Unlock()
 	w := &rs.claims
-	if rs.closed || w.last == nil {
+	maps.Copy(w.retry, topics)
+	if w.timed {
+		return
+	}
+	w.timed = true
+	rs.opts.Clock.AfterFunc(rs.opts.ClaimRetry, func() {
+		rs.work.Lock()
+		defer rs.work.Unlock()
+		w.timed = false
+		rs.claimNowLocked()
+	})
+}
+
+// claimNow tries claims again that came to nothing. It doesn't block.
+func (rs *Replicas) claimNow() {
+	rs.work.Lock()
+	defer rs.work.Unlock()
+	rs.claimNowLocked()
+}
+
+func (rs *Replicas) claimNowLocked() {
+	w := &rs.claims
+	if rs.closed || w.last == nil || len(w.retry) == 0 {
 		return
 	}
 	if w.img == nil {
 		w.img = w.last
 	}
-	maps.Copy(w.topics, topics)
+	maps.Copy(w.topics, w.retry)
+	clear(w.retry)
 	w.pokeLocked()
 }
 
