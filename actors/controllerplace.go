@@ -68,6 +68,8 @@ func (p *plan) factorOf(t *metadata.Topic) int {
 		return p.settings().Int(configs.MirrorStateTopicRF)
 	case t.Name == messages.ConsumerOffsetsTopic:
 		return p.settings().Int(configs.OffsetsTopicRF)
+	case t.Name == messages.TransactionStateTopic:
+		return p.settings().Int(configs.TransactionTopicRF)
 	case t.Mirror != "":
 		return p.settings().Int(configs.DefaultReplicationFactor)
 	default:

@@ -21,6 +21,8 @@ func (p *plan) createTopics(c messages.CreateTopics) {
 			t = p.mirrorStateTopic()
 		} else if t.Name == messages.ConsumerOffsetsTopic {
 			t = p.consumerOffsetsTopic()
+		} else if t.Name == messages.TransactionStateTopic {
+			t = p.transactionStateTopic()
 		} else if messages.IsInternalTopic(t.Name) {
 			p.item(t.Name, fmt.Errorf("%w: %s is made by the cluster itself", messages.ErrInvalidTopic, t.Name))
 			continue
@@ -240,6 +242,19 @@ func (p *plan) consumerOffsetsTopic() messages.NewTopic {
 		Configs: map[string]*string{
 			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("producer"),
 			configs.SegmentBytes: new(strconv.Itoa(v.Int(configs.OffsetsTopicSegmentBytes))),
+		},
+	}
+}
+
+// transactionStateTopic is __transaction_state, likewise.
+func (p *plan) transactionStateTopic() messages.NewTopic {
+	v := p.settings()
+	factor := min(v.Int(configs.TransactionTopicRF), len(p.env.live))
+	return messages.NewTopic{
+		Name: messages.TransactionStateTopic, Partitions: int32(v.Int(configs.TransactionTopicPartitions)), ReplicationFactor: int16(factor),
+		Configs: map[string]*string{
+			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("uncompressed"),
+			configs.SegmentBytes: new(strconv.Itoa(v.Int(configs.TransactionTopicSegmentBytes))),
 		},
 	}
 }

@@ -5,15 +5,16 @@ package broker
 // lowest version isn't 0 (KAFKA-18659).
 //
 // v3 batches v2; v5 log start; v7 zstd; v8 error texts; v10 leader hints
-// (KIP-951); v13 topic ids (KIP-516).
+// (KIP-951); v11 TRANSACTION_ABORTABLE; v12 adds its partitions to the producer's
+// transaction (KIP-890); v13 topic ids (KIP-516).
 //
 // - acks 0, 1 and all mean the same wait: the append is in the journal. acks=0
 //   gets no answer, and any error closes the connection instead.
 // - Each partition carries exactly one batch. It is opened and its records are
 //   walked, as Kafka does. It is stored as it came, unless the topic's
 //   compression.type names another codec: then it is recompressed.
-// - Refused: control batches, transactional ones (no transactions yet), null keys
-//   on compacted topics, timestamps outside the topic's limits.
+// - Refused: control batches, null keys on compacted topics, timestamps outside the
+//   topic's limits, transactional batches outside a transaction.
 // - A mirror topic that isn't STOPPED: POLICY_VIOLATION with a text that starts
 //   with READ_ONLY_TOPIC (OP-23).
 
@@ -61,6 +62,8 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 	img := s.image()
 	hints := map[messages.NodeID]bool{}
 	var failed error
+	tx := s.joinTxn(ctx, r, req)
+	defer tx.release()
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		rt := kmsg.NewProduceResponseTopic()
@@ -70,8 +73,12 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 			rp := kmsg.NewProduceResponseTopicPartition()
 			rp.Partition, rp.BaseOffset = p.Partition, messages.NoOffset
 			topic, err := topicOf(img, keyOf(t.Topic, t.TopicID, p.Partition, req.Version >= produceTopicIDs), req.Version >= produceTopicIDs)
+			at := [2]int{i, j}
 			if err == nil {
-				err = s.produceOne(ctx, r, req, topic, p, &rp)
+				err = tx.errs[at]
+			}
+			if err == nil {
+				err = s.produceOne(ctx, r, req, topic, p, tx.guards[at], &rp)
 			}
 			if err != nil {
 				failed = fmt.Errorf("topic %q partition %d: %w", t.Topic, p.Partition, err)
@@ -93,7 +100,7 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 }
 
 // produceOne checks and stores the batch of one partition.
-func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRequest, t *metadata.Topic, p *kmsg.ProduceRequestTopicPartition, rp *kmsg.ProduceResponseTopicPartition) error {
+func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRequest, t *metadata.Topic, p *kmsg.ProduceRequestTopicPartition, guard *persistence.TxnGuard, rp *kmsg.ProduceResponseTopicPartition) error {
 	if err := s.mayProduce(r, req, t); err != nil {
 		return err
 	}
@@ -114,7 +121,7 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 			return refuse(kerr.NotEnoughReplicas, "")
 		}
 	}
-	opts := persistence.ClientAppend{LeaderEpoch: messages.NoEpoch, LogAppendTime: rules.logAppendTime, NowMillis: rules.now}
+	opts := persistence.ClientAppend{LeaderEpoch: messages.NoEpoch, LogAppendTime: rules.logAppendTime, NowMillis: rules.now, Txn: guard}
 	info, err := part.AppendClient(ctx, records, opts)
 	var dup *persistence.DuplicateError
 	switch {
@@ -147,8 +154,6 @@ func (s *Server) mayProduce(r *request, req *kmsg.ProduceRequest, t *metadata.To
 		return refuse(kerr.UnsupportedForMessageFormat, "record batches of magic 2 and Produce version 3 are needed")
 	case messages.IsInternalTopic(t.Name):
 		return refuse(kerr.InvalidTopicException, "clients may not write to internal topic "+t.Name)
-	case req.TransactionID != nil:
-		return refuse(kerr.InvalidTxnState, "transactions are not supported by this server yet")
 	default:
 		return nil
 	}
@@ -309,8 +314,8 @@ func (p produceRules) checkHeader(h batch.Header) error {
 	switch {
 	case h.IsControl():
 		return invalid("clients may not write control batches")
-	case h.IsTransactional():
-		return refuse(kerr.InvalidTxnState, "transactions are not supported by this server yet")
+	case h.IsTransactional() && h.ProducerID < 0:
+		return invalid("a transactional batch without a producer")
 	case h.Records == 0 || int64(h.Records) != int64(h.LastOffsetDelta)+1:
 		return invalid("%d records, but offsets for %d", h.Records, int64(h.LastOffsetDelta)+1)
 	case h.ProducerID >= 0 && (h.BaseSequence < 0 || h.ProducerEpoch < 0):

@@ -10,8 +10,8 @@ package broker
 // topic doesn't exist it is created and COORDINATOR_NOT_AVAILABLE answered.
 // Key type 0: the key is a group, its coordinator the leader of its partition of
 // __consumer_offsets, which is created in the same way.
-// Key type 1 (transactions): UNSUPPORTED_VERSION, which clients don't repeat;
-// those coordinators don't exist yet.
+// Key type 1: the key is a transactional id, and the same goes for
+// __transaction_state.
 
 import (
 	"context"
@@ -66,7 +66,10 @@ func (s *Server) coordinator(ctx context.Context, r *request, req *kmsg.FindCoor
 		}
 		return s.leaderOf(ctx, r, messages.ConsumerOffsetsTopic, configs.OffsetsTopicPartitions, key)
 	case req.CoordinatorType == coordinatorTransaction:
-		return nil, fmt.Errorf("%w: this server has no transaction coordinators yet", messages.ErrUnsupportedVersion)
+		if !s.allowed(r, OpDescribe, KindTxn, key) {
+			return nil, messages.ErrTxnNotAuthorized
+		}
+		return s.leaderOf(ctx, r, messages.TransactionStateTopic, configs.TransactionTopicPartitions, key)
 	case req.CoordinatorType != wire.CoordinatorTypeClusterMirror:
 		return nil, fmt.Errorf("%w: coordinator type %d", messages.ErrInvalidRequest, req.CoordinatorType)
 	case req.Version < coordinatorMirrorSince:

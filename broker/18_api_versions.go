@@ -26,6 +26,16 @@ const (
 	apiVersionsMax      = 4
 	apiVersionsSoftware = 3
 	mirrorVersionMax    = 1 // newest level of the feature mirror.version
+
+	// groupVersion is the level of group.version, always: the consumer protocol (KIP-848)
+	// is on.
+	groupVersion        = 1
+	groupVersionFeature = "group.version"
+
+	// transactionVersion is the level of transaction.version, always: clients that know
+	// it get an epoch for each transaction (KIP-890 part 2), others needn't.
+	transactionVersion        = 2
+	transactionVersionFeature = "transaction.version"
 )
 
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)
@@ -49,10 +59,14 @@ func (s *Server) handleAPIVersions(_ context.Context, r *request) reply {
 		lowest = 1 // clients below v4 choke on 0
 	}
 	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: metadata.MirrorVersionFeature, MinVersion: lowest, MaxVersion: mirrorVersionMax})
+	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: transactionVersionFeature, MinVersion: lowest, MaxVersion: transactionVersion})
+	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: groupVersionFeature, MinVersion: lowest, MaxVersion: groupVersion})
+	resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: groupVersionFeature, MinVersionLevel: groupVersion, MaxVersionLevel: groupVersion})
 	resp.FinalizedFeaturesEpoch = img.Offset()
 	if level := img.MirrorVersion(); level > 0 {
 		resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: metadata.MirrorVersionFeature, MinVersionLevel: level, MaxVersionLevel: level})
 	}
+	resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: transactionVersionFeature, MinVersionLevel: transactionVersion, MaxVersionLevel: transactionVersion})
 	return answer(resp)
 }
 

@@ -2,11 +2,13 @@ package broker
 
 // InitProducerId: served versions 0-5.
 //
-// Idempotent producers only: each request gets a fresh id with epoch 0, from a
+// v3 the producer that a client believes to be (KIP-360); v4 PRODUCER_FENCED.
+//
+// Without a transactional id: each request gets a fresh id with epoch 0, from a
 // block that the controller gave to this node; what the client says about its
-// old id doesn't matter then. A transactional id is answered with
-// UNSUPPORTED_VERSION, which producers treat as fatal: transactions don't exist
-// here yet.
+// old id doesn't matter then. With one its coordinator answers.
+//
+// Left out: v6, which Kafka has not released (KIP-939).
 
 import (
 	"context"
@@ -16,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages"
+	"kagami/messages/txns"
 )
 
 // producerIDBlock is how many ids are fetched at a time, as in Kafka.
@@ -33,7 +36,12 @@ func (s *Server) handleInitProducerID(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.InitProducerIDRequest)
 	resp := kmsg.NewPtrInitProducerIDResponse()
 	resp.Version = req.Version
-	id, err := s.newProducerID(ctx, r, req.TransactionalID)
+	if req.TransactionalID != nil {
+		p, err := s.initTxn(ctx, r, req)
+		resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = txnCode(r, err, initProducerFenced, 0), p.ID, p.Epoch
+		return answer(resp)
+	}
+	id, err := s.newProducerID(ctx, r)
 	if err != nil {
 		resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = r.code(err), -1, -1
 		return answer(resp)
@@ -42,10 +50,29 @@ func (s *Server) handleInitProducerID(ctx context.Context, r *request) reply {
 	return answer(resp)
 }
 
-func (s *Server) newProducerID(ctx context.Context, r *request, txn *string) (int64, error) {
-	if txn != nil {
-		return 0, fmt.Errorf("%w: transactional id %q, but transactions are not supported by this server yet", messages.ErrUnsupportedVersion, *txn)
+// initTxn is for a producer with a transactional id.
+func (s *Server) initTxn(ctx context.Context, r *request, req *kmsg.InitProducerIDRequest) (txns.Producer, error) {
+	p := txns.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
+	switch {
+	case *req.TransactionalID == "":
+		return txns.None(), fmt.Errorf("%w: empty transactional id", messages.ErrInvalidRequest)
+	case (p.ID == txns.NoProducer) != (p.Epoch == txns.NoEpoch):
+		return txns.None(), fmt.Errorf("%w: producer %d with epoch %d", messages.ErrInvalidRequest, p.ID, p.Epoch)
 	}
+	out, err := askTxn[*txns.Inited](ctx, s, r, OpWrite, txns.Init{Txn: txns.Txn(*req.TransactionalID), TimeoutMillis: req.TransactionTimeoutMillis, Producer: p})
+	if err == nil {
+		err = out.Err
+	}
+	if err != nil {
+		return txns.None(), err
+	}
+	return out.Producer, nil
+}
+
+// initProducerFenced is the first version that knows PRODUCER_FENCED.
+const initProducerFenced = 4
+
+func (s *Server) newProducerID(ctx context.Context, r *request) (int64, error) {
 	if !s.allowedCluster(r, OpIdempotentWrite) && !s.allowed(r, OpWrite, KindTopic, "") {
 		return 0, messages.ErrClusterNotAuthorized
 	}

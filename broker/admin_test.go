@@ -364,5 +364,7 @@ func TestFindCoordinator(t *testing.T) {
 	require.NotNil(t, w.Image().Topic(messages.ConsumerOffsetsTopic), "asked for and created")
 	require.Equal(t, int32(1), find(6, 0, "group").Coordinators[0].NodeID)
 	require.Equal(t, int32(1), find(0, 0, "group").NodeID)
-	require.Equal(t, int16(35), find(1, 1, "txn").ErrorCode)
+	require.Equal(t, int16(15), find(1, 1, "txn").ErrorCode)
+	require.NotNil(t, w.Image().Topic(messages.TransactionStateTopic), "asked for and created")
+	require.Equal(t, int32(1), find(6, 1, "txn").Coordinators[0].NodeID)
 }

@@ -120,6 +120,9 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 		req.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "t"}}
 		return req
 	}
+	if req := txnSample(key, version); req != nil {
+		return req
+	}
 	return mirrorSample(key)
 }
 

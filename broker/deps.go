@@ -6,6 +6,7 @@ import (
 
 	"kagami/messages"
 	"kagami/messages/groups"
+	"kagami/messages/txns"
 	"kagami/persistence"
 	"kagami/persistence/metadata"
 )
@@ -24,7 +25,9 @@ type Deps struct {
 	History    History
 	Bus        Bus
 	Groups     Groups
-	Authorizer Authorizer
+	// Transactions are the transaction coordinators.
+	Transactions Transactions
+	Authorizer   Authorizer
 }
 
 // Partition is the leader's replica of one partition. cluster.Replica is one.
@@ -36,6 +39,11 @@ type Partition interface {
 	// and returns the offsets it gave them. It may change the batches in place.
 	// *persistence.DuplicateError is a success at the offsets it carries.
 	AppendClient(ctx context.Context, batches []byte, opts persistence.ClientAppend) (persistence.AppendInfo, error)
+	// GuardTxn is asked before a producer's coordinator is, and goes with the append as
+	// ClientAppend.Txn; nil: the transaction is open in the partition already. It must be
+	// released by ReleaseTxn.
+	GuardTxn(p txns.Producer, v txns.Version, sequence int32) *persistence.TxnGuard
+	ReleaseTxn(id int64, guard *persistence.TxnGuard)
 	// RaiseLogStart is DeleteRecords: durable before it returns.
 	RaiseLogStart(ctx context.Context, offset int64) error
 	// Watch calls f, which doesn't block, after high watermark, log start, leader

@@ -77,7 +77,7 @@ func TestProduceRefusals(t *testing.T) {
 		{"unknown codec", 9, 1, "t", sound(oneBatch("v"), func(b []byte) { b[22] |= 7 }), 76},
 		{"zstd below v7", 6, 1, "t", sound(oneBatch("v"), func(b []byte) { b[22] |= 4 }), 76},
 		{"control batch", 9, 1, "t", batch.AbortMarker(1, 0, 0, 1), 87},
-		{"transactional batch", 9, 1, "t", idempotent(1, 0, 0, batch.AttrTransactional, "v"), 48},
+		{"transactional batch without an id", 9, 1, "t", idempotent(1, 0, 0, batch.AttrTransactional, "v"), 53},
 		{"producer without sequence", 9, 1, "t", idempotent(1, 0, -1, 0, "v"), 87},
 		{"log append time by client", 9, 1, "t", sound(oneBatch("v"), func(b []byte) { b[22] |= batch.AttrLogAppendTime }), 32},
 		{"C26 3 MB, default limit", 9, 1, "t", oneBatch(string(make([]byte, 3_000_000))), 10},
@@ -111,18 +111,6 @@ func TestC26LargeBatchByTopicLimit(t *testing.T) {
 	require.Zero(t, produceOne(t, c, produceRequest(9, -1, "t", messages.TopicID{}, 0, b)).ErrorCode)
 	got := onlyPart(t, c.call(fetchRequest(12, fetchPart{"t", messages.TopicID{}, 0, 0}))).RecordBatches
 	require.Equal(t, b, got)
-}
-
-func TestProduceTransactionalIDIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.topic("t", 1, nil)
-	c := w.dial()
-	req := produceRequest(9, -1, "t", messages.TopicID{}, 0, oneBatch("v"))
-	req.TransactionID = new("txn")
-	require.Equal(t, int16(48), produceOne(t, c, req).ErrorCode)
-	init := kmsg.NewPtrInitProducerIDRequest()
-	init.Version, init.TransactionalID = 4, new("txn")
-	require.Equal(t, int16(35), c.call(init).(*kmsg.InitProducerIDResponse).ErrorCode)
 }
 
 // TestProduceIdempotent: a repeat is acked at the offset it has, a gap refused.

@@ -3,6 +3,7 @@ package broker
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"kagami/messages/configs"
 	"kagami/persistence/metadata"
@@ -56,4 +57,13 @@ func (s *Server) topicConfigInt(t *metadata.Topic, name string) int {
 // brokerConfig is the effective value of a config of this node.
 func (s *Server) brokerConfig(name string) string {
 	return effective(configs.Broker().Candidates(name, s.nodeLayers(s.image()), nil))
+}
+
+// brokerMillis is a config of this node in ms.
+func (s *Server) brokerMillis(name string) time.Duration {
+	n, err := strconv.ParseInt(strings.TrimSpace(s.brokerConfig(name)), 10, 64)
+	if err != nil {
+		s.log.Error("config is not a number", zapConfig(name))
+	}
+	return time.Duration(n) * time.Millisecond
 }

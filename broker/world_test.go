@@ -49,6 +49,7 @@ type world struct {
 	pageErr    error
 	pageAsked  metadata.PageRequest
 	groups     *fakeGroups
+	txns       *fakeTxns
 	deny       func(who messages.Requester, op Operation, on Resource) bool
 }
 
@@ -69,6 +70,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 		t: tb, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 5000,
 		states: map[messages.TopicPartition]messages.State{}, groups: newFakeGroups(),
 	}
+	w.txns = newFakeTxns(w)
 	cfg := Config{NodeID: 1, Listeners: []Listener{{Name: "PLAINTEXT", Protocol: ProtocolPlaintext, Address: "127.0.0.1:0"}}, StaticConfigs: map[string]string{}}
 	for _, o := range opts {
 		o(w, &cfg)
@@ -77,7 +79,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
-	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Authorizer: w}, clock.Wall{}, log)
+	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Transactions: w.txns, Authorizer: w}, clock.Wall{}, log)
 	require.NoError(tb, err)
 	w.srv = srv
 	require.NoError(tb, srv.Listen(tb.Context()))

@@ -53,6 +53,7 @@ type Replica struct {
 	cutSince   atomic.Bool // this process has cut
 	watchers   atomic.Pointer[[]*watcher]
 	watchMu    sync.Mutex // held to change watchers
+	guards     txnGuards
 
 	// The published state, a sequence lock: version is odd while it is written.
 	// pubMu is held to write it.
@@ -491,10 +492,12 @@ func (r *Replica) notify() {
 func (r *Replica) Close() error {
 	cp, dirty, err := r.shut()
 	if dirty {
-		err = errors.Join(err, r.cps.Put(false, cp))
-	}
-	if s, ok := r.order.(*streamed); ok && err != nil {
-		s.shard.j.unclean.Store(true)
+		if put := r.cps.Put(false, cp); put != nil {
+			if s, ok := r.order.(*streamed); ok {
+				s.shard.j.unclean.Store(true)
+			}
+			err = errors.Join(err, put)
+		}
 	}
 	return err
 }
@@ -506,6 +509,9 @@ func (r *Replica) shut() (cp Checkpoint, dirty bool, err error) {
 		return Checkpoint{}, false, nil
 	}
 	if err := r.log.Close(); err != nil {
+		if s, ok := r.order.(*streamed); ok {
+			s.shard.held.Store(true) // its stream is applied again from the last round on
+		}
 		return Checkpoint{}, false, fmt.Errorf("close %s: %w", r.tp, err)
 	}
 	cp, dirty = r.order.closing()

@@ -71,6 +71,11 @@ func (r *Replica) appendClientLocked(ctx context.Context, batches []byte, opts p
 				return err
 			}
 		}
+		if h.IsTransactional() {
+			if err := r.checkTxn(h, opts.Txn); err != nil {
+				return err
+			}
+		}
 		batch.SetOffsetAndEpoch(b, end, s.Epoch)
 		if opts.LogAppendTime {
 			batch.SetLogAppendTime(b, opts.NowMillis)

@@ -13,6 +13,8 @@ import (
 //	kagami.<cluster>.mirror.<shard>.<epoch>.write   WriteMirrorStates
 //	kagami.<cluster>.controller.bump        BumpLeaderEpochs
 //	kagami.<cluster>.node.<id>.actor        actor RPC
+//	kagami.<cluster>.node.<id>.txn.join     AddPartitionsToTxn
+//	kagami.<cluster>.node.<id>.txn.markers  WriteTxnMarkers
 //	kagami.<cluster>.beat                   heartbeats
 type Subjects struct{ prefix string }
 
@@ -46,6 +48,17 @@ func (s Subjects) ControllerCommand(node messages.NodeID) string {
 // NodeActor is where a node answers actor RPC.
 func (s Subjects) NodeActor(node messages.NodeID) string {
 	return fmt.Sprintf("%snode.%d.actor", s.prefix, node)
+}
+
+// NodeTxnJoin is where a node's transaction coordinators take partitions for
+// producers.
+func (s Subjects) NodeTxnJoin(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.txn.join", s.prefix, node)
+}
+
+// NodeTxnMarkers is where a node writes markers into partitions that it leads.
+func (s Subjects) NodeTxnMarkers(node messages.NodeID) string {
+	return fmt.Sprintf("%snode.%d.txn.markers", s.prefix, node)
 }
 
 // NodeRecover is where a node takes its share of RecoverMirrorTopics.

@@ -1,6 +1,9 @@
 package persistence
 
-import "kagami/messages"
+import (
+	"kagami/messages"
+	"kagami/messages/txns"
+)
 
 // ReplicaState is a snapshot of a replica as its leader sees it.
 type ReplicaState struct {
@@ -20,4 +23,15 @@ type ClientAppend struct {
 	// LogAppendTime stamps batches with NowMillis (message.timestamp.type).
 	LogAppendTime bool
 	NowMillis     int64
+	// Txn is the guard under which the coordinator was asked about a transactional
+	// batch; nil where the transaction is open in the partition.
+	Txn *TxnGuard
+}
+
+// TxnGuard is held while the first batch of a transaction is on its way into a
+// partition. It belongs to the replica.
+type TxnGuard struct {
+	Epoch          int16
+	LowestSequence int32 // of the batches that wait
+	Version        txns.Version
 }

@@ -51,6 +51,8 @@ type node struct {
 	controller  *actors.Controller
 	mirroring   *actors.Node
 	groups      *actors.Groups
+	markers     *actors.TxnMarkers
+	txns        *actors.Txns
 	rpc         *cluster.ActorRPC
 	broker      *broker.Server
 	admin       *admin.Server
@@ -89,6 +91,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"start controller", n.startController},
 		{"start mirroring", n.startMirroring},
 		{"start group coordinators", n.startGroups},
+		{"start transaction coordinators", n.startTxns},
 		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},

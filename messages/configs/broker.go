@@ -65,7 +65,7 @@ const (
 )
 
 var brokerSet = newSet("broker", brokerCross,
-	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerGroupDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerClusterDefs(), brokerOwnDefs())
+	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerGroupDefs(), brokerTxnDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerClusterDefs(), brokerOwnDefs())
 
 // Broker is the set of node configs: Kafka's broker configs.
 func Broker() *Set { return brokerSet }
