@@ -135,13 +135,13 @@ func (r resource) apply(cmd messages.AlterConfigs) (map[string]string, error) {
 
 // settable refuses what the asker may not touch. The mirror manager may set the
 // source's cluster id; mirror.name has requests of its own, whoever asks. A key
-// that this build doesn't know may be deleted where it is set.
+// that this build doesn't know may be deleted.
 func (r resource) settable(ch messages.ConfigChange, internal bool) error {
 	if r.change.Type == messages.ResourceClusterMirror && internal && ch.Name == configs.MirrorSourceClusterID {
 		return nil
 	}
-	if _, set := r.old[ch.Name]; set && ch.Op == messages.ConfigDelete && r.set.Lookup(ch.Name) == nil {
-		return nil
+	if ch.Op == messages.ConfigDelete && r.set.Lookup(ch.Name) == nil {
+		return nil // what isn't set is gone already
 	}
 	if err := r.set.Settable(ch.Name); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (r resource) applyOne(now map[string]string, ch messages.ConfigChange) erro
 		return fmt.Errorf("%w: config operation %d", messages.ErrInvalidRequest, ch.Op)
 	}
 	if ch.Value == nil {
-		return fmt.Errorf("%w: %s has no value", messages.ErrInvalidConfig, ch.Name)
+		return fmt.Errorf("%w: %s has no value", messages.ErrInvalidRequest, ch.Name)
 	}
 	if ch.Op == messages.ConfigSet {
 		now[ch.Name] = *ch.Value

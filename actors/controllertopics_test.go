@@ -258,7 +258,7 @@ func TestAlterConfigs(t *testing.T) {
 		{"subtract", alter(topic, "t", op("cleanup.policy", messages.ConfigSubtract, "delete")), nil, "cleanup.policy", ""},
 		{"append to no list", alter(topic, "t", op("retention.ms", messages.ConfigAppend, "1")), messages.ErrInvalidConfig, "retention.ms", "5"},
 		{"unknown operation", alter(topic, "t", op("retention.ms", 9, "1")), messages.ErrInvalidRequest, "", ""},
-		{"no value", alter(topic, "t", messages.ConfigChange{Name: "retention.ms"}), messages.ErrInvalidConfig, "", ""},
+		{"no value", alter(topic, "t", messages.ConfigChange{Name: "retention.ms"}), messages.ErrInvalidRequest, "", ""},
 		{"unknown key", alter(topic, "t", set("nope", "1")...), messages.ErrInvalidConfig, "", ""},
 		{"all or nothing", alter(topic, "t", set("segment.ms", "9", "retention.ms", "x")...), messages.ErrInvalidConfig, "segment.ms", ""},
 		{"twice", alter(topic, "t", set("retention.ms", "1", "retention.ms", "2")...), messages.ErrInvalidRequest, "", ""},

@@ -83,6 +83,9 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 			if err != nil {
 				failed = fmt.Errorf("topic %q partition %d: %w", t.Topic, p.Partition, err)
 				rp.ErrorCode, rp.ErrorMessage = r.code(err), errorText(err)
+				if bad, ok := errors.AsType[*recordError](err); ok && bad.index >= 0 {
+					rp.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: bad.index, ErrorMessage: errorText(bad.err)}}
+				}
 				hintLeader(&rp, topic, hints)
 			}
 			rt.Partitions = append(rt.Partitions, rp)
@@ -114,6 +117,9 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 	rules := s.produceRules(t, req.Version)
 	records, err := rules.check(p.Records, s.opening)
 	if err != nil {
+		if _, ok := errors.AsType[*recordError](err); ok {
+			rp.LogStartOffset = part.State().LogStart
+		}
 		return err
 	}
 	if req.Acks == acksAll {
@@ -137,9 +143,9 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 	rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = info.FirstOffset, -1, part.State().LogStart
 	if rules.logAppendTime {
 		rp.LogAppendTime = rules.now
-		if dup != nil {
-			rp.LogAppendTime = dup.Timestamp
-		}
+	}
+	if dup != nil {
+		rp.LogAppendTime = dup.Timestamp // whatever the topic's kind of time, as in Kafka
 	}
 	return nil
 }
@@ -238,6 +244,7 @@ type produceRules struct {
 	now           int64
 	logAppendTime bool
 	compacted     bool
+	maxOpened     int          // of a record, decompressed
 	before, after int64        // allowed distance of timestamps to now, ms
 	compress      *compression // nil: as the producer has it
 }
@@ -256,6 +263,7 @@ func (s *Server) produceRules(t *metadata.Topic, version int16) produceRules {
 		compress:      to,
 		version:       version,
 		maxBytes:      s.topicConfigInt(t, configMaxMessageBytes),
+		maxOpened:     s.topicConfigInt(t, configs.MaxDecompressedBytes),
 		now:           s.clock.Now().UnixMilli(),
 		logAppendTime: s.topicConfig(t, configTimestampType) == "LogAppendTime",
 		compacted:     strings.Contains(s.topicConfig(t, configCleanupPolicy), "compact"),
@@ -285,17 +293,20 @@ func (p produceRules) check(b []byte, open chan struct{}) ([]byte, error) {
 // checkBatch checks all of a batch but its records.
 func (p produceRules) checkBatch(b []byte) (batch.Header, error) {
 	if len(b) < batch.HeaderSize {
-		return batch.Header{}, refuse(kerr.CorruptMessage, fmt.Sprintf("%d bytes are no record batch", len(b)))
+		return batch.Header{}, refuse(kerr.InvalidRecord, fmt.Sprintf("%d bytes are no record batch", len(b)))
 	}
-	if magic := b[16]; magic != 2 {
+	switch magic := b[16]; {
+	case magic < 2:
 		return batch.Header{}, refuse(kerr.InvalidRecord, fmt.Sprintf("record batch of magic %d, only 2 is accepted", magic))
+	case magic > 2:
+		return batch.Header{}, refuse(kerr.CorruptMessage, fmt.Sprintf("record batch of magic %d, only 2 is known", magic))
 	}
 	h, err := batch.ParseHeader(b)
 	switch {
 	case err != nil:
 		return h, refuse(kerr.CorruptMessage, err.Error())
 	case h.Size() > len(b):
-		return h, refuse(kerr.CorruptMessage, fmt.Sprintf("record batch of %d bytes cut off at %d", h.Size(), len(b)))
+		return h, refuse(kerr.InvalidRecord, fmt.Sprintf("record batch of %d bytes cut off at %d", h.Size(), len(b)))
 	case h.Size() < len(b):
 		return h, refuse(kerr.InvalidRecord, "more than one record batch for a partition")
 	case h.Size() > p.maxBytes:
@@ -304,14 +315,34 @@ func (p produceRules) checkBatch(b []byte) (batch.Header, error) {
 	if err := batch.CheckCRC(b); err != nil {
 		return h, refuse(kerr.CorruptMessage, err.Error())
 	}
-	return h, p.checkHeader(h)
+	if err := p.checkHeader(h); err != nil {
+		return h, &recordError{err: err, index: wholeBatch}
+	}
+	return h, nil
 }
+
+// recordError is a fault of what is in a batch: its answer carries the log start, and
+// which record it was.
+type recordError struct {
+	err   error
+	index int32 // of the record in the batch, or wholeBatch
+}
+
+const wholeBatch = -1
+
+// Error is that of the fault.
+func (e *recordError) Error() string { return e.err.Error() }
+
+// Unwrap is the fault.
+func (e *recordError) Unwrap() error { return e.err }
 
 func (p produceRules) checkHeader(h batch.Header) error {
 	invalid := func(format string, args ...any) error {
 		return refuse(kerr.InvalidRecord, fmt.Sprintf(format, args...))
 	}
 	switch {
+	case h.BaseOffset != 0:
+		return invalid("base offset %d, a producer's is 0", h.BaseOffset)
 	case h.IsControl():
 		return invalid("clients may not write control batches")
 	case h.IsTransactional() && h.ProducerID < 0:
@@ -337,15 +368,20 @@ const decompressedBytesMax = 128 << 20
 func (p produceRules) checkRecords(b []byte, h batch.Header) error {
 	next := h.BaseOffset
 	for rec, err := range batch.DecompressRecords(b, decompressedBytesMax) {
+		bad := func(k *kerr.Error, text string) error {
+			return &recordError{err: refuse(k, text), index: int32(next - h.BaseOffset)}
+		}
 		switch {
 		case err != nil:
-			return refuse(kerr.CorruptMessage, err.Error())
+			return &recordError{err: refuse(kerr.CorruptMessage, err.Error()), index: wholeBatch}
 		case rec.Offset != next:
-			return refuse(kerr.InvalidRecord, fmt.Sprintf("record %d has offset delta %d", next-h.BaseOffset, rec.Offset-h.BaseOffset))
+			return bad(kerr.InvalidRecord, fmt.Sprintf("record %d has offset delta %d", next-h.BaseOffset, rec.Offset-h.BaseOffset))
+		case h.Codec() != batch.CodecNone && len(rec.Key)+len(rec.Value) > p.maxOpened:
+			return bad(kerr.InvalidRecord, fmt.Sprintf("record %d has more than max.decompressed.message.bytes, which is %d", next-h.BaseOffset, p.maxOpened))
 		case p.compacted && rec.Key == nil:
-			return refuse(kerr.InvalidRecord, "compacted topic cannot accept a record without key")
+			return bad(kerr.InvalidRecord, "compacted topic cannot accept a record without key")
 		case !p.logAppendTime && (p.now-rec.Timestamp > p.before || rec.Timestamp-p.now > p.after) && rec.Timestamp != -1:
-			return refuse(kerr.InvalidTimestamp, fmt.Sprintf("timestamp %d of record %d is outside the allowed range around %d", rec.Timestamp, next-h.BaseOffset, p.now))
+			return bad(kerr.InvalidTimestamp, fmt.Sprintf("timestamp %d of record %d is outside the allowed range around %d", rec.Timestamp, next-h.BaseOffset, p.now))
 		}
 		next++
 	}

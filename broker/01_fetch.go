@@ -18,11 +18,12 @@ package broker
 //   mirrors from us as a consumer (spec: fetcher.md).
 // - zstd data of a topic with compression.type=zstd needs v10 (KIP-110); with
 //   any other setting bytes are sent as they are.
-// - Left out: v19 and MirrorLeaderEpoch (OP-24), fetching by followers (replica
-//   ids are ignored), preferred read replicas, throttling.
+// - Left out: v19 and MirrorLeaderEpoch (OP-24), fetching by followers (refused
+//   with NOT_LEADER_OR_FOLLOWER), preferred read replicas.
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -34,11 +35,12 @@ import (
 
 // Versions from which Fetch has a feature.
 const (
-	fetchSessions    = 7
-	fetchZstd        = 10
-	fetchFlexible    = 12
-	fetchTopicIDs    = 13
-	fetchLeaderHints = 16
+	fetchSessions     = 7
+	fetchZstd         = 10
+	fetchFlexible     = 12
+	fetchTopicIDs     = 13
+	fetchReplicaState = 15
+	fetchLeaderHints  = 16
 )
 
 const isolationCommitted = 1
@@ -66,16 +68,24 @@ type fetchTarget struct {
 	chunk     persistence.Chunk
 }
 
+// targetsOf lists the partitions asked for. Of one that is named twice the last counts.
 func targetsOf(req *kmsg.FetchRequest, useIDs bool) []*fetchTarget {
 	var out []*fetchTarget
+	at := map[sessionKey]int{}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
-			out = append(out, &fetchTarget{
+			target := &fetchTarget{
 				key: keyOf(t.Topic, t.TopicID, p.Partition, useIDs), offset: p.FetchOffset, maxBytes: p.PartitionMaxBytes,
 				currentEpoch: p.CurrentLeaderEpoch, lastEpoch: p.LastFetchedEpoch,
-			})
+			}
+			if n, again := at[target.key]; again {
+				out[n] = target
+				continue
+			}
+			at[target.key] = len(out)
+			out = append(out, target)
 		}
 	}
 	return out
@@ -185,6 +195,15 @@ func (f *fetching) pass() (due bool) {
 	return due || total >= min(int(f.req.MinBytes), f.maxBytes)
 }
 
+// replica: the request says that a follower asks. Replicas don't fetch here (OP-24), and
+// what a stranger reads above the high watermark might be lost.
+func (f *fetching) replica() bool {
+	if f.req.Version >= fetchReplicaState {
+		return f.req.ReplicaState.ID >= 0
+	}
+	return f.req.ReplicaID >= 0
+}
+
 func (t *fetchTarget) reset() {
 	t.chunk.Release()
 	t.chunk = persistence.Chunk{}
@@ -224,6 +243,9 @@ func (f *fetching) read(img *metadata.Image, t *fetchTarget, limit int, first bo
 	}
 	if t.part, err = f.s.checkPartition(topic, t.key.partition, t.currentEpoch); err != nil {
 		return err
+	}
+	if f.replica() {
+		return fmt.Errorf("node %d is no replica that fetches: %w", f.req.ReplicaID, messages.ErrNotLeader)
 	}
 	// State first, open transactions second: the last stable offset may come out
 	// low by a transaction that ends meanwhile, never high.

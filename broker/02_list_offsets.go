@@ -38,6 +38,12 @@ func (s *Server) handleListOffsets(_ context.Context, r *request) reply {
 	req := r.body.(*kmsg.ListOffsetsRequest)
 	resp := kmsg.NewPtrListOffsetsResponse()
 	resp.Version = req.Version
+	times := map[messages.TopicPartition]int{}
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			times[messages.TopicPartition{Topic: t.Topic, Partition: p.Partition}]++
+		}
+	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		rt := kmsg.NewListOffsetsResponseTopic()
@@ -46,7 +52,16 @@ func (s *Server) handleListOffsets(_ context.Context, r *request) reply {
 			p := &t.Partitions[j]
 			rp := kmsg.NewListOffsetsResponseTopicPartition()
 			rp.Partition = p.Partition
-			found, err := s.listOffset(r, req, t.Topic, p)
+			tp := messages.TopicPartition{Topic: t.Topic, Partition: p.Partition}
+			if times[tp] == 0 {
+				continue // named twice, refused once
+			}
+			var found persistence.TimestampOffset
+			err := fmt.Errorf("%w: %s is named %d times", messages.ErrInvalidRequest, tp, times[tp])
+			if times[tp] == 1 {
+				found, err = s.listOffset(r, req, t.Topic, p)
+			}
+			times[tp] = 0
 			if err != nil {
 				rp.ErrorCode = r.code(err)
 				found = noOffset
@@ -122,7 +137,7 @@ func specialOffset(ts int64, version int16) error {
 	case ts == offsetPendingUpload:
 		since = 11
 	default:
-		return fmt.Errorf("%w: timestamp %d", messages.ErrInvalidRequest, ts)
+		return fmt.Errorf("%w: timestamp %d has no meaning", messages.ErrUnsupportedVersion, ts)
 	}
 	if version < since {
 		return fmt.Errorf("%w: timestamp %d needs version %d", messages.ErrUnsupportedVersion, ts, since)

@@ -26,6 +26,8 @@ import (
 	"kagami/persistence/metadata"
 )
 
+const metadataByID = 12 // version
+
 const configAutoCreate = "auto.create.topics.enable"
 
 // noOperations is the "not asked for" of authorized operations.
@@ -39,6 +41,9 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 		if created := s.autoCreate(ctx, r, img, req); created {
 			img = s.image()
 		}
+	}
+	if malformedMetadata(req) {
+		return refuseMetadata(r, req)
 	}
 	resp := kmsg.NewPtrMetadataResponse()
 	resp.Version = req.Version
@@ -62,8 +67,44 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 		}
 		return answer(resp)
 	}
+	answered := map[sessionKey]bool{}
 	for i := range req.Topics {
-		resp.Topics = append(resp.Topics, s.metadataNamed(r, img, req, &req.Topics[i]))
+		t := &req.Topics[i]
+		if k := namedTopic(t.Topic, t.TopicID); !answered[k] {
+			answered[k] = true
+			resp.Topics = append(resp.Topics, s.metadataNamed(r, img, req, t))
+		}
+	}
+	return answer(resp)
+}
+
+// namedTopic is a topic as a request names it: by name, or by id where that is null.
+func namedTopic(name *string, id messages.TopicID) sessionKey {
+	if name != nil {
+		return sessionKey{topic: *name}
+	}
+	return sessionKey{id: id}
+}
+
+// malformedMetadata: ids have a place in the request from version 10 on, and a meaning
+// from version 12 on.
+func malformedMetadata(req *kmsg.MetadataRequest) bool {
+	return req.Version < metadataByID && slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool {
+		return t.Topic == nil || messages.TopicID(t.TopicID) != messages.TopicID{}
+	})
+}
+
+func refuseMetadata(r *request, req *kmsg.MetadataRequest) reply {
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.Version, resp.ControllerID, resp.AuthorizedOperations = req.Version, -1, noOperations
+	for _, t := range req.Topics {
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.TopicID, rt.AuthorizedOperations = t.Topic, t.TopicID, noOperations
+		if rt.Topic == nil {
+			rt.Topic = new(string) // not nullable in these versions
+		}
+		rt.ErrorCode = r.code(messages.ErrInvalidRequest)
+		resp.Topics = append(resp.Topics, rt)
 	}
 	return answer(resp)
 }

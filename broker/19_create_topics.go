@@ -5,16 +5,17 @@ package broker
 // v4 defaults for partitions and replication (KIP-464); v5 the answer holds the
 // topic's shape (KIP-525); v7 topic ids.
 //
-// mirror.name can't be set here (OP-11). Left out: v8 and MirrorInfo (OP-24), and
-// the list of configs in the answer, which is empty.
+// mirror.name can't be set here (OP-11). Left out: v8 and MirrorInfo (OP-24).
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages"
+	"kagami/messages/configs"
 )
 
 func (s *Server) handleCreateTopics(ctx context.Context, r *request) reply {
@@ -42,13 +43,17 @@ func (s *Server) handleCreateTopics(ctx context.Context, r *request) reply {
 		spread(items, sent, s.submit(ctx, r, millis(req.TimeoutMillis), cmd))
 	}
 	for i := range req.Topics {
+		if seen[req.Topics[i].Topic] == 0 {
+			continue // named twice, refused once
+		}
+		seen[req.Topics[i].Topic] = 0
 		rt := kmsg.NewCreateTopicsResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		rt.ErrorCode, rt.ErrorMessage = r.code(items[i].Err), errorText(items[i].Err)
 		rt.NumPartitions, rt.ReplicationFactor = -1, -1
 		if items[i].Err == nil {
 			rt.TopicID, rt.NumPartitions, rt.ReplicationFactor = items[i].TopicID, items[i].Partitions, items[i].Replication
-			rt.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
+			s.createdConfigs(r, &req.Topics[i], &rt)
 		}
 		resp.Topics = append(resp.Topics, rt)
 	}
@@ -62,6 +67,8 @@ func (s *Server) newTopic(r *request, t *kmsg.CreateTopicsRequestTopic, times in
 		return nt, fmt.Errorf("%w: topic %q is named %d times", messages.ErrInvalidRequest, t.Topic, times)
 	case !s.allowedCluster(r, OpCreate) && !s.allowed(r, OpCreate, KindTopic, t.Topic):
 		return nt, messages.ErrTopicNotAuthorized
+	case t.Topic == messages.ClusterMetadataTopic:
+		return nt, fmt.Errorf("%w: %s isn't made by requests", messages.ErrInvalidRequest, t.Topic)
 	case messages.IsInternalTopic(t.Topic):
 		return nt, fmt.Errorf("%w: %s is internal", messages.ErrInvalidTopic, t.Topic)
 	}
@@ -72,6 +79,10 @@ func (s *Server) newTopic(r *request, t *kmsg.CreateTopicsRequestTopic, times in
 		if nt.Assignment == nil {
 			nt.Assignment = map[int32][]messages.NodeID{}
 		}
+		if _, twice := nt.Assignment[a.Partition]; twice {
+			return nt, fmt.Errorf("%w: partition %d is assigned twice", messages.ErrInvalidAssignment, a.Partition)
+		}
+		nt.Assignment[a.Partition] = make([]messages.NodeID, 0, len(a.Replicas)) // an empty one is to be refused, not left out
 		for _, n := range a.Replicas {
 			nt.Assignment[a.Partition] = append(nt.Assignment[a.Partition], messages.NodeID(n))
 		}
@@ -86,6 +97,26 @@ func (s *Server) newTopic(r *request, t *kmsg.CreateTopicsRequestTopic, times in
 		nt.Configs[c.Name] = c.Value
 	}
 	return nt, nil
+}
+
+// createdConfigs tells the configs of a new topic to those who may see them: the others
+// don't learn its shape either.
+func (s *Server) createdConfigs(r *request, t *kmsg.CreateTopicsRequestTopic, rt *kmsg.CreateTopicsResponseTopic) {
+	if !s.allowed(r, OpDescribeConfigs, KindTopic, t.Topic) {
+		rt.ConfigErrorCode, rt.NumPartitions, rt.ReplicationFactor = kerr.TopicAuthorizationFailed.Code, -1, -1
+		return
+	}
+	own := map[string]string{}
+	for _, c := range t.Configs {
+		if c.Value != nil {
+			own[c.Name] = *c.Value
+		}
+	}
+	d := described{set: configs.Topic(), own: []configs.Layer{{Source: configs.SourceTopic, Values: own}}, node: s.nodeLayers(s.image())}
+	rt.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
+	for _, c := range d.list(&kmsg.DescribeConfigsRequest{}, nil) {
+		rt.Configs = append(rt.Configs, kmsg.CreateTopicsResponseTopicConfig{Name: c.Name, Value: c.Value, ReadOnly: c.ReadOnly, Source: int8(c.Source), IsSensitive: c.IsSensitive})
+	}
 }
 
 func mirrorNameRefused() error {

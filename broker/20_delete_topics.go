@@ -30,11 +30,19 @@ func (s *Server) handleDeleteTopics(ctx context.Context, r *request) reply {
 	items := make([]messages.Item, len(req.Topics))
 	var cmd messages.DeleteTopics
 	var sent []int
+	times := map[sessionKey]int{}
+	for _, t := range req.Topics {
+		times[namedTopic(t.Topic, t.TopicID)]++
+	}
 	seen := map[string]bool{}
 	for i := range req.Topics {
+		k := namedTopic(req.Topics[i].Topic, req.Topics[i].TopicID)
 		t, err := s.deletable(r, img, &req.Topics[i])
-		if err == nil && seen[t.Name] {
-			err = fmt.Errorf("%w: topic %q is named twice", messages.ErrInvalidRequest, t.Name)
+		switch {
+		case times[k] > 1:
+			err = fmt.Errorf("%w: a topic is named %d times", messages.ErrInvalidRequest, times[k])
+		case err == nil && seen[t.Name]:
+			err = fmt.Errorf("%w: topic %q is named by name and by id", messages.ErrInvalidRequest, t.Name)
 		}
 		if err != nil {
 			items[i].Err = err
@@ -50,6 +58,11 @@ func (s *Server) handleDeleteTopics(ctx context.Context, r *request) reply {
 	}
 	for i := range req.Topics {
 		ask := &req.Topics[i]
+		if k := namedTopic(ask.Topic, ask.TopicID); times[k] == 0 {
+			continue // named twice, refused once
+		} else {
+			times[k] = 0
+		}
 		rt := kmsg.NewDeleteTopicsResponseTopic()
 		rt.Topic, rt.TopicID = ask.Topic, ask.TopicID
 		if t := img.TopicByID(ask.TopicID); rt.Topic == nil && t != nil && s.allowed(r, OpDescribe, KindTopic, t.Name) {
@@ -68,6 +81,8 @@ func (s *Server) deletable(r *request, img *metadata.Image, ask *kmsg.DeleteTopi
 	switch {
 	case ask.Topic != nil && !messages.TopicID(ask.TopicID).IsZero():
 		return nil, fmt.Errorf("%w: topic %q has a name and an id", messages.ErrInvalidRequest, *ask.Topic)
+	case ask.Topic == nil && messages.TopicID(ask.TopicID).IsZero():
+		return nil, fmt.Errorf("%w: a topic has neither name nor id", messages.ErrInvalidRequest)
 	case ask.Topic == nil:
 		if t = img.TopicByID(ask.TopicID); t == nil {
 			return nil, messages.ErrUnknownTopicID

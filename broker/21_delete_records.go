@@ -9,6 +9,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -27,13 +28,19 @@ func (s *Server) handleDeleteRecords(ctx context.Context, r *request) reply {
 		t := &req.Topics[i]
 		rt := kmsg.NewDeleteRecordsResponseTopic()
 		rt.Topic = t.Topic
-		for _, p := range t.Partitions {
+		answered := map[int32]bool{}
+		for _, p := range slices.Backward(t.Partitions) { // of one that is named twice the last counts
+			if answered[p.Partition] {
+				continue
+			}
+			answered[p.Partition] = true
 			rp := kmsg.NewDeleteRecordsResponseTopicPartition()
 			rp.Partition = p.Partition
 			low, err := s.deleteRecords(ctx, r, t.Topic, p.Partition, p.Offset)
 			rp.LowWatermark, rp.ErrorCode = low, r.code(err)
 			rt.Partitions = append(rt.Partitions, rp)
 		}
+		slices.Reverse(rt.Partitions)
 		resp.Topics = append(resp.Topics, rt)
 	}
 	return answer(resp)

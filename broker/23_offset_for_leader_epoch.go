@@ -58,7 +58,10 @@ func (s *Server) epochEnd(r *request, topic string, ask kmsg.OffsetForLeaderEpoc
 	epoch, end, found := log.EpochEndOffset(ask.LeaderEpoch)
 	if !found {
 		entries := log.Epochs()
-		if len(entries) == 0 {
+		switch own := part.State(); {
+		case len(entries) == 0 && ask.LeaderEpoch == own.LeaderEpoch:
+			return own.LeaderEpoch, own.End, nil // it has begun, with nothing in it yet
+		case len(entries) == 0:
 			return messages.NoEpoch, messages.NoOffset, nil
 		}
 		return ask.LeaderEpoch, entries[0].StartOffset, nil

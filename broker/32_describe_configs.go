@@ -36,7 +36,7 @@ func (s *Server) handleDescribeConfigs(_ context.Context, r *request) reply {
 		if err != nil {
 			rr.ErrorCode, rr.ErrorMessage = r.code(err), errorText(err)
 		} else {
-			rr.Configs = d.list(req, res.ConfigNames)
+			rr.Configs, rr.ErrorMessage = d.list(req, res.ConfigNames), new(string) // Kafka's success has an empty text
 		}
 		resp.Resources = append(resp.Resources, rr)
 	}
@@ -94,12 +94,12 @@ func (s *Server) describable(r *request, res *kmsg.DescribeConfigsRequestResourc
 	}
 }
 
-// list describes the configs named, all if names is nil.
+// list describes the configs named, all if there are no names.
 func (d described) list(req *kmsg.DescribeConfigsRequest, names []string) []kmsg.DescribeConfigsResponseResourceConfig {
 	out := []kmsg.DescribeConfigsResponseResourceConfig{}
 	for _, name := range d.set.Names() {
 		def := d.set.Lookup(name)
-		if def.Internal || names != nil && !slices.Contains(names, name) {
+		if def.Internal || len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
 		all := d.set.Candidates(name, d.own, d.node)
@@ -113,7 +113,8 @@ func (d described) list(req *kmsg.DescribeConfigsRequest, names []string) []kmsg
 		c.ConfigType = kmsg.ConfigType(def.Type)
 		if req.IncludeSynonyms {
 			for _, syn := range all {
-				if syn.Value != nil {
+				// A config that no node has a setting for has no synonyms.
+				if syn.Value != nil && (len(d.node) == 0 || len(def.Synonyms) > 0 || syn.Source != configs.SourceDefault) {
 					c.ConfigSynonyms = append(c.ConfigSynonyms, kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{Name: syn.Name, Value: shown(def, syn.Value), Source: kmsg.ConfigSource(syn.Source)})
 				}
 			}

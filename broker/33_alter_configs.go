@@ -72,6 +72,9 @@ func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
 		if !s.allowed(r, OpAlterConfigs, KindTopic, c.Name) {
 			return messages.ErrTopicNotAuthorized
 		}
+		if c.Name == "" {
+			return fmt.Errorf("%w: topics have no common default to be set by this request; node configs have", messages.ErrInvalidRequest)
+		}
 		if s.image().Topic(c.Name) == nil {
 			return messages.ErrUnknownTopicOrPartition
 		}

@@ -22,12 +22,15 @@ func (s *Server) handleCreatePartitions(ctx context.Context, r *request) reply {
 	cmd := messages.CreatePartitions{ValidateOnly: req.ValidateOnly}
 	items := make([]messages.Item, len(req.Topics))
 	var sent []int
-	seen := map[string]bool{}
+	times := map[string]int{}
+	for _, t := range req.Topics {
+		times[t.Topic]++
+	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		switch {
-		case seen[t.Topic]:
-			items[i].Err = fmt.Errorf("%w: topic %q is named twice", messages.ErrInvalidRequest, t.Topic)
+		case times[t.Topic] > 1:
+			items[i].Err = fmt.Errorf("%w: topic %q is named %d times", messages.ErrInvalidRequest, t.Topic, times[t.Topic])
 		case !s.allowed(r, OpAlter, KindTopic, t.Topic):
 			items[i].Err = messages.ErrTopicNotAuthorized
 		case img.Topic(t.Topic) == nil:
@@ -46,12 +49,15 @@ func (s *Server) handleCreatePartitions(ctx context.Context, r *request) reply {
 			cmd.Topics = append(cmd.Topics, pc)
 			sent = append(sent, i)
 		}
-		seen[t.Topic] = true
 	}
 	if len(sent) > 0 {
 		spread(items, sent, s.submit(ctx, r, millis(req.TimeoutMillis), cmd))
 	}
 	for i := range req.Topics {
+		if times[req.Topics[i].Topic] == 0 {
+			continue // named twice, refused once
+		}
+		times[req.Topics[i].Topic] = 0
 		rt := kmsg.NewCreatePartitionsResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		rt.ErrorCode, rt.ErrorMessage = r.code(items[i].Err), errorText(items[i].Err)

@@ -22,9 +22,14 @@ func (s *Server) handleDescribeTopicPartitions(_ context.Context, r *request) re
 	req := r.body.(*kmsg.DescribeTopicPartitionsRequest)
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	resp.Version = req.Version
-	left := describePartitionsMax
-	if l := int(req.ResponsePartitionLimit); l > 0 {
-		left = min(left, l)
+	left := min(describePartitionsMax, max(int(req.ResponsePartitionLimit), 1))
+	if c := req.Cursor; c != nil && (c.Partition < 0 || len(req.Topics) > 0 && !slices.ContainsFunc(req.Topics, func(t kmsg.DescribeTopicPartitionsRequestTopic) bool { return t.Topic == c.Topic })) {
+		for _, t := range req.Topics {
+			rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
+			rt.Topic, rt.AuthorizedOperations, rt.ErrorCode = &t.Topic, noOperations, r.code(messages.ErrInvalidRequest)
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return answer(resp)
 	}
 	names, first := s.namesToDescribe(r, req)
 	for i, name := range names {

@@ -59,7 +59,7 @@ func TestCreateAndDeleteTopics(t *testing.T) {
 		return kmsg.CreateTopicsRequestTopic{Topic: name, NumPartitions: 2, ReplicationFactor: 1, Configs: configs}
 	}
 	mirrorName := kmsg.CreateTopicsRequestTopicConfig{Name: "mirror.name", Value: new("m")}
-	require.Equal(t, []int16{0, 36, 40, 29, 17, 42, 42},
+	require.Equal(t, []int16{0, 36, 40, 29, 17, 42},
 		create(topic("new"), topic("old"), topic("m", mirrorName), topic("denied"), topic(messages.ConsumerOffsetsTopic), topic("twice"), topic("twice")))
 	require.Len(t, w.Image().Topic("new").Partitions, 2)
 	require.Nil(t, w.Image().Topic("twice"))

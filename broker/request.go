@@ -116,7 +116,7 @@ func rackOf(n *messages.Node) *string {
 }
 
 // checkPartition finds the leader's replica and checks the leader epoch that the
-// client believes in (KIP-320), NoEpoch for none. On a refusal with a known
+// client believes in (KIP-320), negative for none. On a refusal with a known
 // topic the partition's metadata comes back as well, for the leader hints.
 func (s *Server) checkPartition(t *metadata.Topic, partition, epoch int32) (Partition, error) {
 	if _, ok := t.Partition(partition); !ok {
@@ -126,7 +126,7 @@ func (s *Server) checkPartition(t *metadata.Topic, partition, epoch int32) (Part
 	if err != nil {
 		return nil, err
 	}
-	if epoch == messages.NoEpoch {
+	if epoch < 0 {
 		return p, nil
 	}
 	switch own := p.State().LeaderEpoch; {

@@ -29,6 +29,7 @@ const (
 	FlushMs                = "flush.ms"
 	IndexIntervalBytes     = "index.interval.bytes"
 	MaxMessageBytes        = "max.message.bytes"
+	MaxDecompressedBytes   = "max.decompressed.message.bytes"
 	MessageTimestampType   = "message.timestamp.type"
 	MessageTimestampBefore = "message.timestamp.before.max.ms"
 	MessageTimestampAfter  = "message.timestamp.after.max.ms"
@@ -77,6 +78,10 @@ func topicLogDefs() []Def {
 			Doc: "Bytes of log between two entries of the offset index."},
 		{Name: MaxMessageBytes, Type: TypeInt, Default: new("1048588"), Synonyms: syn("message.max.bytes"), High: true, check: atLeast(0),
 			Doc: "Largest batch, bytes, that a producer may send. Not enforced on mirrored batches."},
+		{Name: MaxDecompressedBytes, Type: TypeInt, Default: new("2147483639"), Synonyms: syn(MaxDecompressedBytes), check: atLeast(1),
+			Doc: "Largest record, bytes, in a compressed batch of a producer, decompressed. A whole batch may have 128 MiB. Not enforced on mirrored batches."},
+		{Name: "errors.deadletterqueue.group.enable", Type: TypeBoolean, Default: new("false"),
+			Doc: "Share groups: known for compatibility, without effect."},
 		{Name: MessageTimestampType, Type: TypeString, Default: new("CreateTime"), Synonyms: syn("log.message.timestamp.type"),
 			check: oneOf("CreateTime", "LogAppendTime"), Doc: "Whether records carry the producer's time or the time of the append. Not enforced on mirrored batches."},
 		{Name: MessageTimestampBefore, Type: TypeLong, Default: new(maxLong), Synonyms: syn("log.message.timestamp.before.max.ms"), check: atLeast(0),
@@ -132,6 +137,8 @@ func topicRemoteDefs() []Def {
 		{Name: RemoteStorageEnable, Type: TypeBoolean, Default: new("false"), check: unsupported("false", what), Doc: "Tiered storage. Only false is accepted."},
 		{Name: "remote.log.copy.disable", Type: TypeBoolean, Default: new("false"), check: unsupported("false", what), Doc: "Tiered storage. Only false is accepted."},
 		{Name: "remote.log.delete.on.disable", Type: TypeBoolean, Default: new("false"), check: unsupported("false", what), Doc: "Tiered storage. Only false is accepted."},
+		{Name: "remote.copy.lag.ms", Type: TypeLong, Default: new("0"), Synonyms: syn("log.remote.copy.lag.ms"), check: atLeast(-2), Doc: "Tiered storage; without effect here."},
+		{Name: "remote.copy.lag.bytes", Type: TypeLong, Default: new("-1"), Synonyms: syn("log.remote.copy.lag.bytes"), check: atLeast(-2), Doc: "Tiered storage; without effect here."},
 		{Name: "local.retention.ms", Type: TypeLong, Default: new("-2"), Synonyms: syn("log.local.retention.ms"), check: atLeast(-2), Doc: "Tiered storage; without effect here."},
 		{Name: "local.retention.bytes", Type: TypeLong, Default: new("-2"), Synonyms: syn("log.local.retention.bytes"), check: atLeast(-2), Doc: "Tiered storage; without effect here."},
 	}
