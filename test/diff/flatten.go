@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kagami/messages/batch"
 )
 
 // flat is an answer as values by path: Topics[x].Partitions[0].ErrorCode.
@@ -181,6 +183,9 @@ func (s *side) special(path, name string, v reflect.Value) (string, bool) {
 			if name == "Timestamp" || name == "LogAppendTime" {
 				return when(x), true
 			}
+			if name == "ProducerID" && x >= 0 {
+				return "an id", true
+			}
 			return sign(x), true
 		}
 	}
@@ -255,8 +260,11 @@ func records(b []byte) string {
 			out = append(out, fmt.Sprintf("%d bytes of a batch at %d, magic %d", len(b), binary.BigEndian.Uint64(b), b[16]))
 			break
 		}
-		out = append(out, fmt.Sprintf("batch at %d, %d bytes, attributes %d, crc %08x", binary.BigEndian.Uint64(b), size,
-			binary.BigEndian.Uint16(b[21:]), binary.BigEndian.Uint32(b[17:])))
+		attributes, crc := binary.BigEndian.Uint16(b[21:]), fmt.Sprintf("%08x", binary.BigEndian.Uint32(b[17:]))
+		if attributes&batch.AttrLogAppendTime != 0 {
+			crc = "of its time"
+		}
+		out = append(out, fmt.Sprintf("batch at %d, %d bytes, attributes %d, crc %s", binary.BigEndian.Uint64(b), size, attributes, crc))
 		b = b[size:]
 	}
 	return "[" + strings.Join(out, "; ") + "]"

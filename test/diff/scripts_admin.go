@@ -118,6 +118,10 @@ func alterConfigsSteps() []step {
 				n = s.n(n)
 			}
 			return askConfigs(typ, n, names...)
+		}, until: func(resp kmsg.Response) bool {
+			// Kafka's brokers hear of a change some time after it was made.
+			configs := resp.(*kmsg.DescribeConfigsResponse).Resources[0].Configs
+			return typ != 4 && what != "all brokers, on a topic" || len(configs) > 0 && configs[0].Source != kmsg.ConfigSourceDefaultConfig
 		}}
 	}
 	return []step{

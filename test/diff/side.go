@@ -107,23 +107,24 @@ func (s *side) send(req kmsg.Request, body []byte) error {
 
 // call sends and waits. The error is of the machine, never of the broker.
 func (s *side) call(req kmsg.Request, body []byte) (outcome, error) {
-	if s.send(req, body) != nil {
-		s.close()
-		return outcome{end: endClosed}, nil
+	if s.send(req, body) == nil {
+		return s.receive(req)
 	}
-	return s.receive(req)
+	s.close()
+	return outcome{end: endClosed}, nil
 }
 
 // receive reads the answer to the last request.
 func (s *side) receive(req kmsg.Request) (outcome, error) {
 	_ = s.nc.SetReadDeadline(time.Now().Add(answerTimeout))
 	var size [4]byte
-	if _, err := io.ReadFull(s.nc, size[:]); err != nil {
+	switch _, err := io.ReadFull(s.nc, size[:]); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.close()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return outcome{end: endSilent}, nil
-		}
-		return outcome{end: endClosed}, nil
+		return outcome{end: endSilent}, nil
+	case err != nil:
+		s.close()
+		return outcome{end: endClosed}, nil //nolint:nilerr // the end is what is compared
 	}
 	b := make([]byte, binary.BigEndian.Uint32(size[:]))
 	if _, err := io.ReadFull(s.nc, b); err != nil {
@@ -187,5 +188,3 @@ func requestOf(key int16) kmsg.Request {
 	}
 	return wire.RequestForKey(key)
 }
-
-func ptr[T any](v T) *T { return &v }
