@@ -129,13 +129,20 @@ type several struct {
 	streams map[int32]*memStream
 	nodes   map[messages.NodeID]*severalNode
 	wait    bool // nodes start with the metadata of now, as processes do
+	quiet   bool // nothing happens by a timer of the journal's or of claims
 }
 
 const severalShards = 3
 
 func newSeveral(t *testing.T, nodes ...messages.NodeID) *several {
 	t.Helper()
-	s := &several{t: t, streams: map[int32]*memStream{}, nodes: map[messages.NodeID]*severalNode{}}
+	return (&several{t: t}).begin(nodes...)
+}
+
+func (s *several) begin(nodes ...messages.NodeID) *several {
+	t := s.t
+	t.Helper()
+	s.streams, s.nodes = map[int32]*memStream{}, map[messages.NodeID]*severalNode{}
 	for id := MetadataShard; id < severalShards; id++ {
 		s.streams[id] = newMemStream()
 	}
@@ -207,6 +214,10 @@ func (n *severalNode) holds(id messages.NodeID, key messages.PartitionKey) bool 
 func (n *severalNode) start() {
 	t, ctx, log := n.s.t, n.s.t.Context(), zap.NewNop()
 	t.Helper()
+	beat, isolatedAfter, retry := 20*time.Millisecond, 2*time.Second, 10*time.Millisecond
+	if n.s.quiet {
+		beat, isolatedAfter, retry = time.Hour, time.Hour, time.Hour
+	}
 	var err error
 	n.manager, err = persistence.Open(ctx, n.folder, persistence.Options{NodeID: n.id, Logger: log})
 	require.NoError(t, err)
@@ -214,7 +225,7 @@ func (n *severalNode) start() {
 	require.NoError(t, err)
 	n.journal, err = NewJournal(ctx, JournalOptions{
 		Node: n.id, Incarnation: messages.NewTopicID(), Shards: severalShards, Checkpoints: n.checkpoints, Copier: n, Logger: log,
-		CheckpointInterval: time.Hour, BeatInterval: 20 * time.Millisecond, IsolatedAfter: 2 * time.Second, RepairRetry: time.Millisecond, TrimBytes: -1,
+		CheckpointInterval: time.Hour, BeatInterval: beat, IsolatedAfter: isolatedAfter, RepairRetry: time.Millisecond, TrimBytes: -1,
 		open: func(_ context.Context, shard int32) (stream, error) { return n.s.streams[shard], nil },
 	})
 	require.NoError(t, err)
@@ -229,7 +240,7 @@ func (n *severalNode) start() {
 		Now: func() int64 { return time.Now().UnixMilli() }, Logger: log,
 	})
 	require.NoError(t, err)
-	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: n.id, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Logger: log, ClaimRetry: 10 * time.Millisecond})
+	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: n.id, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Logger: log, ClaimRetry: retry})
 	n.cancel = n.store.Subscribe(n.replicas.Apply)
 	n.running = true
 }

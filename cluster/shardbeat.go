@@ -70,6 +70,12 @@ func (s *shard) beatBack(number uint64) {
 	}
 	s.mu.Unlock()
 	s.beatAt.Store(max(s.beatAt.Load(), b.at))
+	if s.isolated.Load() {
+		select {
+		case s.j.beatReturned <- struct{}{}:
+		default:
+		}
+	}
 	if len(b.before) > 0 {
 		s.log.Debug("journal messages got lost", zap.Uint64s("numbers", b.before))
 		s.pumpNow()
