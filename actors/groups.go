@@ -36,7 +36,7 @@ type GroupsConfig struct {
 type Groups struct {
 	config  GroupsConfig
 	pid     *actor.PID
-	image   atomic.Pointer[metadata.Image]
+	topics  atomic.Pointer[groupTopics]
 	current atomic.Pointer[groupSettings]
 	shards  atomic.Pointer[map[int32]groupChild] // replaced, never changed
 	helpers sync.WaitGroup
@@ -69,7 +69,7 @@ type groupsTenure struct{ number int32 }
 // NewGroups starts with no shard; ctx carries values only, they live until Close.
 func NewGroups(ctx context.Context, config GroupsConfig) *Groups {
 	gs := &Groups{config: config}
-	gs.image.Store(metadata.EmptyImage())
+	gs.topics.Store(&groupTopics{image: metadata.EmptyImage()})
 	gs.shards.Store(&map[int32]groupChild{})
 	gs.Settle(metadata.EmptyImage())
 	gs.ctx, gs.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -85,7 +85,8 @@ func NewGroups(ctx context.Context, config GroupsConfig) *Groups {
 // Apply takes an image that the replicas have carried out, in order. topics are
 // the names it touched, nil stands for all. It doesn't block.
 func (gs *Groups) Apply(image *metadata.Image, topics map[string]struct{}) {
-	old := gs.image.Swap(image)
+	old := gs.topics.Load().image
+	gs.topics.Store(gs.topics.Load().next(image, topics))
 	gone := false
 	for name := range topics {
 		gone = gone || old.Topic(name) != nil && image.Topic(name) == nil
@@ -101,6 +102,9 @@ func (gs *Groups) Settle(image *metadata.Image) {
 			SessionMin: v.Int64(configs.GroupMinSessionTimeout), SessionMax: v.Int64(configs.GroupMaxSessionTimeout),
 			SizeMax: v.Int(configs.GroupMaxSize), InitialDelay: v.Int64(configs.GroupInitialRebalanceDelay),
 			MetadataMax: v.Int(configs.OffsetMetadataMaxBytes), Retention: v.Int64(configs.OffsetsRetentionMinutes) * time.Minute.Milliseconds(),
+			Consumer:        group.ConsumerConfig{Session: v.Int64(configs.ConsumerSessionTimeout), Interval: v.Int64(configs.ConsumerHeartbeatInterval)},
+			ConsumerSizeMax: v.Int(configs.ConsumerMaxSize), Assignors: v.List(configs.ConsumerAssignors),
+			Migration: group.ParseMigration(v.String(configs.ConsumerMigrationPolicy)),
 		},
 		check: time.Duration(v.Int64(configs.OffsetsRetentionCheck)) * time.Millisecond,
 	})
@@ -157,8 +161,7 @@ func (gs *Groups) List(ctx context.Context) ([]groups.Listed, error) {
 }
 
 func (gs *Groups) shardOf(id string) (groupChild, error) {
-	image := gs.image.Load()
-	t := image.Topic(messages.ConsumerOffsetsTopic)
+	t := gs.topics.Load().image.Topic(messages.ConsumerOffsetsTopic)
 	if t == nil || len(t.Partitions) == 0 {
 		return groupChild{}, fmt.Errorf("%s doesn't exist yet: %w", messages.ConsumerOffsetsTopic, messages.ErrNotCoordinator)
 	}
@@ -202,7 +205,7 @@ func (p *groupsParent) Receive(c actor.Context) {
 		p.follow(c, m.image)
 		if m.gone {
 			for _, child := range p.shards() {
-				c.Send(child.pid, groupTopics{})
+				c.Send(child.pid, groupTopicsGone{})
 			}
 		}
 	case groupsTenure:

@@ -55,8 +55,8 @@ type (
 	groupReload struct{ attempt int64 }
 	groupTick   struct{ attempt int64 }
 	groupExpire struct{}
-	// groupTopics says that topics are gone.
-	groupTopics struct{}
+	// groupTopicsGone says that topics are gone.
+	groupTopicsGone struct{}
 )
 
 // groupShard is the group coordinator of one partition of __consumer_offsets, on
@@ -110,12 +110,13 @@ func (s *groupShard) Receive(c actor.Context) {
 	case groupTick:
 		if m.attempt == s.attempt && s.core != nil {
 			s.armed = 0
+			s.prepare()
 			s.perform(c, s.core.Tick(s.now()))
 		}
 	case groupExpire:
 		s.expire(c)
 		s.age(c)
-	case groupTopics:
+	case groupTopicsGone:
 		s.topicsGone(c)
 	}
 }
@@ -164,6 +165,7 @@ func (s *groupShard) loaded(c actor.Context, m groupLoaded) {
 		return
 	}
 	s.core, s.end = m.core, m.end
+	s.prepare()
 	s.core.Loaded(s.now())
 	s.log.Debug("group coordinator is ready", zap.Int("records", m.records), zap.Int("groups", m.core.Groups()))
 	s.perform(c, group.Effects{})
@@ -183,8 +185,14 @@ func (s *groupShard) request(c actor.Context, m groupRequest) {
 	}
 	s.ticket++
 	s.waiting[s.ticket] = m
-	s.core.SetConfig(s.owner.settings())
+	s.prepare()
 	s.perform(c, s.core.Handle(s.now(), s.ticket, freshID(), m.req))
+}
+
+// prepare tells the core what it decides by.
+func (s *groupShard) prepare() {
+	s.core.SetConfig(s.owner.settings())
+	s.core.SetTopics(s.owner.topics.Load())
 }
 
 func (s *groupShard) list(m groupList) {
@@ -296,6 +304,7 @@ func (s *groupShard) stored(c actor.Context, m groupStored) {
 	}
 	done := s.storing
 	s.storing, s.end = nil, m.end
+	s.prepare()
 	for _, w := range done {
 		e := s.core.Stored(s.now(), w.ID)
 		s.queue = append(s.queue, e.Writes...)
@@ -360,14 +369,14 @@ func (s *groupShard) age(c actor.Context) {
 
 func (s *groupShard) expire(c actor.Context) {
 	if s.core != nil && s.replica.Leads() {
-		s.core.SetConfig(s.owner.settings())
+		s.prepare()
 		s.perform(c, s.core.Expire(s.now()))
 	}
 }
 
 func (s *groupShard) topicsGone(c actor.Context) {
 	if s.core != nil && s.replica.Leads() {
-		image := s.owner.image.Load()
+		image := s.owner.topics.Load().image
 		s.perform(c, s.core.TopicsGone(func(topic string) bool { return image.Topic(topic) != nil }))
 	}
 }

@@ -61,6 +61,8 @@ func apis() []api {
 		{47, "OffsetDelete", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrOffsetDeleteRequest() }, (*Server).handleOffsetDelete, nil},
 		{60, "DescribeCluster", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }, (*Server).handleDescribeCluster, nil},
 		{64, "UnregisterBroker", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrUnregisterBrokerRequest() }, (*Server).handleUnregisterBroker, nil},
+		{68, "ConsumerGroupHeartbeat", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrConsumerGroupHeartbeatRequest() }, (*Server).handleConsumerGroupHeartbeat, nil},
+		{69, "ConsumerGroupDescribe", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrConsumerGroupDescribeRequest() }, (*Server).handleConsumerGroupDescribe, nil},
 		{75, "DescribeTopicPartitions", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrDescribeTopicPartitionsRequest() }, (*Server).handleDescribeTopicPartitions, nil},
 		mirrorAPI(wire.KeyCreateClusterMirror, (*Server).handleCreateClusterMirror),
 		mirrorAPI(wire.KeyStartMirrorTopics, (*Server).handleStartMirrorTopics),

@@ -56,7 +56,7 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 		req.Version, req.CoordinatorKey, req.CoordinatorKeys = version, "m", []string{"m"}
 		req.CoordinatorType = 3
 		return req
-	case 8, 9, 11, 12, 13, 14, 15, 16, 42, 47:
+	case 8, 9, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69:
 		return groupSample(w, key, version, n)
 	case 18:
 		req := kmsg.NewPtrApiVersionsRequest()

@@ -24,6 +24,7 @@ type fakeGroups struct {
 func newFakeGroups() *fakeGroups {
 	return &fakeGroups{waiting: map[group.Ticket]chan groups.Answer{}, core: group.New(group.Config{
 		SessionMin: 1, SessionMax: 1_800_000, SizeMax: 100, MetadataMax: 4096, Retention: 1_000_000,
+		Consumer: group.ConsumerConfig{Session: 45_000, Interval: 5_000}, ConsumerSizeMax: 100, Assignors: []string{group.AssignorUniform, group.AssignorRange}, Migration: group.MigrateBoth,
 	})}
 }
 

@@ -49,6 +49,15 @@ func groupSample(w *world, key, version int16, n int) kmsg.Request {
 		r := kmsg.NewPtrDeleteGroupsRequest()
 		r.Groups = []string{name}
 		req = r
+	case 68:
+		r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		r.Group, r.MemberID, r.RebalanceTimeoutMillis = name, "m", 10000
+		r.SubscribedTopicNames, r.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		req = r
+	case 69:
+		r := kmsg.NewPtrConsumerGroupDescribeRequest()
+		r.Groups = []string{name}
+		req = r
 	default:
 		r := kmsg.NewPtrOffsetDeleteRequest()
 		r.Group = name

@@ -1,5 +1,6 @@
-// Package group decides for consumer groups of the classic protocol: the pure
-// core of a group coordinator, without clock, network, goroutine or logger.
+// Package group decides for consumer groups of the classic and of the consumer
+// protocol (KIP-848): the pure core of a group coordinator, without clock, network,
+// goroutine or logger.
 //
 // Its two main types are [Core], what the coordinator of one partition of
 // __consumer_offsets knows, and [Effects], what it wants done. Requests, the end
@@ -7,7 +8,9 @@
 // out. What a record says becomes true by [Core.Apply] alone, after it is stored,
 // so that live state and replay can't differ; what nobody has stored yet, members
 // that join and the assignment of a generation that isn't settled, may be lost with
-// the coordinator, as in Kafka: members then join again.
+// the coordinator, as in Kafka: members then join again. Groups of the consumer
+// protocol go one step further: their records are true at once, so that many members
+// can beat while an append is on its way, and answers wait until it is stored.
 //
 // The owner (an actor) calls it from one goroutine. Time and chance are
 // arguments. When a write fails, or nobody knows whether it did, the owner drops the
@@ -28,6 +31,27 @@ type Config struct {
 	InitialDelay           int64 // before the first generation of a group
 	MetadataMax            int   // bytes of an offset's metadata
 	Retention              int64 // of offsets
+
+	// Of groups of the consumer protocol.
+	Consumer        ConsumerConfig
+	ConsumerOf      map[string]ConsumerConfig // of groups that have settings of their own
+	ConsumerSizeMax int
+	Assignors       []string // the first one is the default
+	Migration       Migration
+}
+
+// ConsumerConfig is settings that groups of the consumer protocol may have of their
+// own; ms.
+type ConsumerConfig struct {
+	Session  int64 // how long a member may be silent
+	Interval int64 // between two heartbeats of a member
+}
+
+func (c Config) consumerOf(group string) ConsumerConfig {
+	if own, ok := c.ConsumerOf[group]; ok {
+		return own
+	}
+	return c.Consumer
 }
 
 // newMemberTimeout is how long a member that has never been in a generation may
@@ -62,7 +86,8 @@ type Core struct {
 	groups map[string]*group
 	out    Effects
 	writes int64 // ids given
-	open   map[int64]write
+	open   map[int64]*write
+	topics Topics
 	wake   int64 // earliest deadline that may have come, ms; noWake without one
 	seq    int64 // of joins, so that order never depends on a map
 }
@@ -72,6 +97,9 @@ type write struct {
 	records []groups.Record
 	groups  []*group
 	then    func(now int64)
+	applied bool    // the records are true already
+	settles bool    // has a record of a classic group
+	replies []Reply // that wait for it
 }
 
 const noWake = int64(1<<63 - 1)
@@ -79,7 +107,7 @@ const noWake = int64(1<<63 - 1)
 // New is a core that knows no group. Apply replays what is stored, Loaded ends
 // the replay.
 func New(config Config) *Core {
-	return &Core{config: config, groups: map[string]*group{}, open: map[int64]write{}, wake: noWake}
+	return &Core{config: config, groups: map[string]*group{}, open: map[int64]*write{}, topics: noTopics{}, wake: noWake}
 }
 
 // SetConfig changes the settings from the next call on.
@@ -95,6 +123,8 @@ func (c *Core) Wake() (millis int64, ok bool) { return c.wake, c.wake != noWake 
 func (c *Core) Apply(r groups.Record) {
 	g := c.groups[r.Group]
 	switch {
+	case r.Kind > groups.KindGroup:
+		c.applyConsumer(r)
 	case r.Kind == groups.KindOffset && r.Gone:
 		if g != nil {
 			delete(g.offsets, place{r.Topic, r.Partition})
@@ -111,6 +141,21 @@ func (c *Core) Apply(r groups.Record) {
 		}
 	default:
 		c.get(r.Group).stored = true
+	}
+}
+
+func (c *Core) applyConsumer(r groups.Record) {
+	g := c.groups[r.Group]
+	switch {
+	case r.Gone && (g == nil || g.consumer == nil):
+	case r.Gone && r.Kind == groups.KindConsumer:
+		g.consumer = nil
+		c.tidy(g)
+	default:
+		if g = c.get(r.Group); g.consumer == nil {
+			g.consumer = newConsumer()
+		}
+		g.consumer.apply(r)
 	}
 }
 
@@ -135,6 +180,9 @@ func (c *Core) Loaded(now int64) {
 		for _, m := range g.members {
 			c.alive(now, m)
 		}
+		if g.consumer != nil {
+			c.loadedConsumer(now, g)
+		}
 	}
 }
 
@@ -150,7 +198,7 @@ func (c *Core) get(id string) *group {
 
 // tidy forgets a group of which nothing is left.
 func (c *Core) tidy(g *group) {
-	if g.state == Empty && !g.stored && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.id] == g {
+	if g.consumer == nil && g.state == Empty && !g.stored && len(g.proposed) == 0 && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.id] == g {
 		delete(c.groups, g.id)
 	}
 }
@@ -166,7 +214,7 @@ func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request
 	case groups.Heartbeat:
 		c.reply(ticket, &groups.Done{Err: c.heartbeat(now, r)})
 	case groups.Leave:
-		c.reply(ticket, c.leave(now, r))
+		c.leaves(now, ticket, r)
 	case groups.Commit:
 		c.commit(now, ticket, r)
 	case groups.Fetch:
@@ -175,6 +223,10 @@ func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request
 		c.settled(r.Group, func() { c.deleteOffsets(ticket, r) })
 	case groups.Describe:
 		c.reply(ticket, c.describe(r))
+	case groups.Beat:
+		c.beat(now, ticket, fresh, r)
+	case groups.DescribeConsumer:
+		c.describeConsumer(ticket, r)
 	case groups.Delete:
 		c.settled(r.Group, func() { c.deleteGroup(ticket, r) })
 	default:
@@ -191,11 +243,16 @@ func (c *Core) Stored(now, id int64) Effects {
 	}
 	delete(c.open, id)
 	for _, g := range w.groups {
-		g.storing--
+		if g.storing--; w.settles {
+			g.settling--
+		}
 	}
-	for _, r := range w.records {
-		c.Apply(r)
+	if !w.applied {
+		for _, r := range w.records {
+			c.Apply(r)
+		}
 	}
+	c.out.Replies = append(c.out.Replies, w.replies...)
 	if w.then != nil {
 		w.then(now)
 	}
@@ -204,6 +261,11 @@ func (c *Core) Stored(now, id int64) Effects {
 			f := g.after[0]
 			g.after = g.after[1:]
 			f()
+		}
+		for g.settling == 0 && len(g.settled) > 0 {
+			f := g.settled[0]
+			g.settled = g.settled[1:]
+			f(now)
 		}
 		c.tidy(g)
 	}
@@ -235,10 +297,13 @@ func (c *Core) reply(t Ticket, a groups.Answer) {
 // store has records written; then runs when they are, before later calls.
 func (c *Core) store(w write) {
 	c.writes++
+	w.settles = slices.ContainsFunc(w.records, func(r groups.Record) bool { return r.Kind == groups.KindGroup })
 	for _, g := range w.groups {
-		g.storing++
+		if g.storing++; w.settles {
+			g.settling++
+		}
 	}
-	c.open[c.writes] = w
+	c.open[c.writes] = &w
 	c.out.Writes = append(c.out.Writes, Write{ID: c.writes, Records: w.records})
 }
 
@@ -253,7 +318,11 @@ func (c *Core) List() []groups.Listed {
 	out := make([]groups.Listed, 0, len(c.groups))
 	for _, id := range sortedKeys(c.groups) {
 		g := c.groups[id]
-		out = append(out, groups.Listed{Group: id, ProtocolType: g.protocolType, State: g.state.String(), Type: groups.TypeClassic})
+		l := groups.Listed{Group: id, ProtocolType: g.protocolType, State: g.state.String(), Type: groups.TypeClassic}
+		if g.consumer != nil {
+			l.ProtocolType, l.State, l.Type = consumerType, g.consumer.state(), groups.TypeConsumer
+		}
+		out = append(out, l)
 	}
 	return out
 }

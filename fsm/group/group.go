@@ -71,6 +71,12 @@ type group struct {
 	assigning bool  // the leader's assignment is on its way to the log
 	storing   int   // writes on their way
 	after     []func()
+	settling  int               // those of them with records of the classic protocol's group
+	settled   []func(now int64) // what waits until there are none
+
+	consumer *consumer       // of a group of the consumer protocol, else nil
+	proposed []groups.Record // that are true and go into the next write
+	tail     int64           // newest write of such records
 }
 
 func newGroup(id string) *group {
@@ -121,6 +127,18 @@ func (g *group) sorted() []*member {
 	slices.SortFunc(out, func(a, b *member) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.id, b.id)) })
 	return out
 }
+
+// empty reports whether a group has no members.
+func (g *group) empty() bool {
+	if g.consumer != nil {
+		return len(g.consumer.members) == 0
+	}
+	return g.state == Empty
+}
+
+// consumes reports whether the group's members are consumers, whose subscriptions
+// are known.
+func (g *group) consumes() bool { return g.consumer != nil || g.protocolType == consumerType }
 
 func (g *group) become(s State, now int64) { g.state, g.since = s, now }
 
@@ -217,6 +235,9 @@ func (g *group) elect() string {
 // subscribed reports whether a member reads a topic; known is false if the members'
 // metadata doesn't tell.
 func (g *group) subscribed(topic string, topics func([]byte) ([]string, bool)) (yes, known bool) {
+	if g.consumer != nil {
+		return g.consumer.reads(topic), true
+	}
 	for _, m := range g.members {
 		names, ok := topics(m.metadata(g.protocol))
 		if !ok {

@@ -15,6 +15,14 @@ func (c *Core) join(now int64, t Ticket, fresh string, r groups.Join) {
 		return
 	}
 	g := c.groups[r.Group]
+	if g != nil && g.consumer != nil {
+		if len(g.consumer.members) > 0 {
+			c.joinConsumer(now, t, fresh, g, r)
+			return
+		}
+		c.propose(g, g.consumer.tombstones(g.id)...) // an empty group takes either protocol
+		c.flush(g)
+	}
 	if g == nil {
 		if r.Member != "" {
 			c.refuseJoin(t, r, messages.ErrUnknownMember)

@@ -17,6 +17,15 @@ func (c *Core) alive(now int64, m *member) {
 	m.expires = c.by(now + wait)
 }
 
+// leaves is LeaveGroup in both kinds of groups.
+func (c *Core) leaves(now int64, t Ticket, r groups.Leave) {
+	if g := c.groups[r.Group]; g != nil && g.consumer != nil {
+		c.leaveClassic(now, t, g, r)
+		return
+	}
+	c.reply(t, c.leave(now, r))
+}
+
 // member finds the member that speaks and checks its generation.
 func (c *Core) member(w groups.Who) (*group, *member, error) {
 	if w.Group == "" {
@@ -35,6 +44,10 @@ func (c *Core) member(w groups.Who) (*group, *member, error) {
 
 // sync is SyncGroup: the leader's makes the generation settle when it is stored.
 func (c *Core) sync(now int64, t Ticket, r groups.Sync) {
+	if g := c.groups[r.Group]; g != nil && g.consumer != nil {
+		c.syncConsumer(now, t, g, r)
+		return
+	}
 	g, m, err := c.member(r.Who)
 	switch {
 	case err != nil:
@@ -91,6 +104,9 @@ func (c *Core) assign(g *group, assignments map[string][]byte) {
 
 // heartbeat is Heartbeat.
 func (c *Core) heartbeat(now int64, r groups.Heartbeat) error {
+	if g := c.groups[r.Group]; g != nil && g.consumer != nil {
+		return c.heartbeatConsumer(now, g, r)
+	}
 	g, m, err := c.member(r.Who)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 // commit is OffsetCommit: true, and answered, when it is stored.
 func (c *Core) commit(now int64, t Ticket, r groups.Commit) {
-	if err := c.mayCommit(now, r.Who); err != nil {
+	if err := c.mayCommit(now, r); err != nil {
 		c.reply(t, &groups.Committed{Err: err})
 		return
 	}
@@ -37,8 +37,11 @@ func (c *Core) commit(now int64, t Ticket, r groups.Commit) {
 }
 
 // mayCommit: members of the generation do, and anybody where there is no member.
-func (c *Core) mayCommit(now int64, w groups.Who) error {
-	g := c.groups[w.Group]
+func (c *Core) mayCommit(now int64, r groups.Commit) error {
+	g, w := c.groups[r.Group], r.Who
+	if g != nil && g.consumer != nil {
+		return c.commitsConsumer(g.consumer, r)
+	}
 	outside := w.Generation < 0 && w.Member == "" && w.Instance == ""
 	switch {
 	case g == nil && w.Generation < 0:
@@ -68,6 +71,11 @@ func (c *Core) mayCommit(now int64, w groups.Who) error {
 func (c *Core) fetch(r groups.Fetch) *groups.Fetched {
 	out := &groups.Fetched{}
 	g := c.groups[r.Group]
+	if g != nil && g.consumer != nil {
+		if out.Err = g.consumer.fetches(r); out.Err != nil {
+			return out
+		}
+	}
 	if r.All {
 		if g != nil {
 			for _, p := range g.places() {
@@ -140,7 +148,7 @@ func (c *Core) deleteOffsets(t Ticket, r groups.DeleteOffsets) {
 	case g == nil:
 		c.reply(t, &groups.Committed{Err: fmt.Errorf("%w: %q", messages.ErrUnknownGroup, r.Group)})
 		return
-	case g.state != Empty && g.protocolType != consumerType:
+	case !g.empty() && !g.consumes():
 		c.reply(t, &groups.Committed{Err: fmt.Errorf("%w: %q", messages.ErrNonEmptyGroup, r.Group)})
 		return
 	}
@@ -151,7 +159,7 @@ func (c *Core) deleteOffsets(t Ticket, r groups.DeleteOffsets) {
 		for _, n := range topic.Partitions {
 			var err error
 			p := place{topic.Topic, n}
-			if _, ok := g.offsets[p]; g.state != Empty && (reads || !known) {
+			if _, ok := g.offsets[p]; !g.empty() && (reads || !known) {
 				err = fmt.Errorf("%w: %q", messages.ErrGroupSubscribed, topic.Topic)
 			} else if ok {
 				records = append(records, g.tombstone(p))
@@ -176,7 +184,7 @@ func (c *Core) deleteGroup(t Ticket, r groups.Delete) {
 	case g == nil:
 		c.reply(t, &groups.Done{Err: fmt.Errorf("%w: %q", messages.ErrUnknownGroup, r.Group)})
 		return
-	case g.state != Empty:
+	case !g.empty():
 		c.reply(t, &groups.Done{Err: fmt.Errorf("%w: %q", messages.ErrNonEmptyGroup, r.Group)})
 		return
 	}
@@ -190,8 +198,14 @@ func (c *Core) erase(g *group, gone []place, then func(now int64)) {
 	for _, p := range gone {
 		records = append(records, g.tombstone(p))
 	}
-	if g.state == Empty && g.stored && len(gone) == len(g.offsets) {
-		records = append(records, groups.Record{Group: g.id, Kind: groups.KindGroup, Gone: true})
+	if g.empty() && len(gone) == len(g.offsets) {
+		if g.stored {
+			records = append(records, groups.Record{Group: g.id, Kind: groups.KindGroup, Gone: true})
+		}
+		if g.consumer != nil {
+			c.propose(g, g.consumer.tombstones(g.id)...) // gone at once: a member that joins meanwhile comes after them
+			c.flush(g)
+		}
 	}
 	for len(records) > eraseMax {
 		c.store(write{records: records[:eraseMax], groups: []*group{g}})
@@ -201,7 +215,11 @@ func (c *Core) erase(g *group, gone []place, then func(now int64)) {
 		c.store(write{records: records, groups: []*group{g}, then: then})
 		return
 	}
-	if then != nil {
+	switch w := c.open[g.tail]; {
+	case then == nil:
+	case w != nil:
+		w.then = then
+	default:
 		then(0)
 	}
 	c.tidy(g)
@@ -224,7 +242,7 @@ func (c *Core) Expire(now int64) Effects {
 				gone = append(gone, p)
 			}
 		}
-		if len(gone) > 0 || g.state == Empty && g.stored && len(g.offsets) == 0 && len(g.pending) == 0 {
+		if len(gone) > 0 || g.empty() && (g.stored || g.consumer != nil) && len(g.offsets) == 0 && len(g.pending) == 0 {
 			c.erase(g, gone, nil)
 		}
 	}
@@ -237,10 +255,13 @@ func (c *Core) Expire(now int64) Effects {
 func (c *Core) expired(now int64, g *group, p place) bool {
 	o := g.offsets[p]
 	if o.ExpireMillis != -1 {
-		return (g.state == Empty || g.protocolType == consumerType) && now >= o.ExpireMillis && !g.reads(p.topic)
+		return (g.empty() || g.consumes()) && now >= o.ExpireMillis && !g.reads(p.topic)
 	}
 	from := o.CommitMillis
 	switch {
+	case g.consumer != nil && !g.reads(p.topic):
+	case g.consumer != nil:
+		return false
 	case g.state == Empty && g.protocolType != "" && g.since >= 0:
 		from = max(from, g.since)
 	case g.state == Empty:
@@ -253,7 +274,7 @@ func (c *Core) expired(now int64, g *group, p place) bool {
 
 // reads reports whether members read a topic, or may.
 func (g *group) reads(topic string) bool {
-	if g.state == Empty {
+	if g.empty() {
 		return false
 	}
 	yes, known := g.subscribed(topic, wire.SubscribedTopics)
@@ -284,6 +305,9 @@ func (c *Core) describe(r groups.Describe) *groups.Described {
 	g := c.groups[r.Group]
 	if g == nil {
 		return &groups.Described{Err: fmt.Errorf("%w: group %s", messages.ErrUnknownGroup, r.Group), State: Dead.String()}
+	}
+	if g.consumer != nil {
+		return &groups.Described{Err: fmt.Errorf("%w: group %s is not a classic group", messages.ErrUnknownGroup, r.Group), State: Dead.String()}
 	}
 	out := &groups.Described{State: g.state.String(), ProtocolType: g.protocolType}
 	if g.state == Stable {

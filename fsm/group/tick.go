@@ -5,7 +5,12 @@ func (c *Core) Tick(now int64) Effects {
 	c.wake = noWake
 	for _, id := range sortedKeys(c.groups) {
 		g := c.groups[id]
-		c.tick(now, g)
+		if g.consumer != nil {
+			c.tickConsumer(now, g)
+		}
+		if g.consumer == nil {
+			c.tick(now, g)
+		}
 		c.again(g)
 		c.tidy(g)
 	}
@@ -59,6 +64,10 @@ func (c *Core) syncTimeout(now int64, g *group) {
 
 // again finds the next deadline of a group.
 func (c *Core) again(g *group) {
+	if g.consumer != nil {
+		c.againConsumer(g.consumer)
+		return
+	}
 	for _, until := range g.pending {
 		c.by(until)
 	}

@@ -12,6 +12,17 @@ const (
 	GroupMaxSessionTimeout     = "group.max.session.timeout.ms"
 	GroupInitialRebalanceDelay = "group.initial.rebalance.delay.ms"
 	GroupMaxSize               = "group.max.size"
+
+	ConsumerSessionTimeout    = "group.consumer.session.timeout.ms"
+	ConsumerHeartbeatInterval = "group.consumer.heartbeat.interval.ms"
+	ConsumerMaxSize           = "group.consumer.max.size"
+	ConsumerAssignors         = "group.consumer.assignors"
+	ConsumerMigrationPolicy   = "group.consumer.migration.policy"
+
+	ConsumerMinSessionTimeout    = "group.consumer.min.session.timeout.ms"
+	ConsumerMaxSessionTimeout    = "group.consumer.max.session.timeout.ms"
+	ConsumerMinHeartbeatInterval = "group.consumer.min.heartbeat.interval.ms"
+	ConsumerMaxHeartbeatInterval = "group.consumer.max.heartbeat.interval.ms"
 )
 
 func brokerGroupDefs() []Def {
@@ -25,6 +36,15 @@ func brokerGroupDefs() []Def {
 		{Name: GroupMinSessionTimeout, Type: TypeInt, Default: new("6000"), Change: ChangeRestart, check: atLeast(0), Doc: "Shortest session timeout, ms, that a member of a group may ask for."},
 		{Name: GroupMaxSessionTimeout, Type: TypeInt, Default: new("1800000"), Change: ChangeRestart, check: atLeast(0), Doc: "Longest session timeout, ms."},
 		{Name: GroupInitialRebalanceDelay, Type: TypeInt, Default: new("3000"), Change: ChangeRestart, check: atLeast(0), Doc: "How long, ms, an empty group waits for more members before its first generation begins."},
-		{Name: GroupMaxSize, Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Most members of a group."},
+		{Name: GroupMaxSize, Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Most members of a group of the classic protocol."},
+		{Name: ConsumerSessionTimeout, Type: TypeInt, Default: new("45000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, a member of a group of the consumer protocol may be silent. Groups may have their own."},
+		{Name: ConsumerMinSessionTimeout, Type: TypeInt, Default: new("45000"), Change: ChangeRestart, check: atLeast(1), Doc: "Shortest session timeout, ms, that a group may have of its own."},
+		{Name: ConsumerMaxSessionTimeout, Type: TypeInt, Default: new("60000"), Change: ChangeRestart, check: atLeast(1), Doc: "Longest session timeout, ms, that a group may have of its own."},
+		{Name: ConsumerHeartbeatInterval, Type: TypeInt, Default: new("5000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two heartbeats of a member of a group of the consumer protocol. Groups may have their own."},
+		{Name: ConsumerMinHeartbeatInterval, Type: TypeInt, Default: new("5000"), Change: ChangeRestart, check: atLeast(1), Doc: "Shortest heartbeat interval, ms, that a group may have of its own."},
+		{Name: ConsumerMaxHeartbeatInterval, Type: TypeInt, Default: new("15000"), Change: ChangeRestart, check: atLeast(1), Doc: "Longest heartbeat interval, ms, that a group may have of its own."},
+		{Name: ConsumerMaxSize, Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Most members of a group of the consumer protocol."},
+		{Name: ConsumerAssignors, Type: TypeList, Default: new("uniform,range"), Change: ChangeRestart, check: someOf("uniform", "range").notEmpty(), Doc: "Assignors that members of the consumer protocol may ask for. The first one is the default."},
+		{Name: ConsumerMigrationPolicy, Type: TypeString, Default: new("bidirectional"), Change: ChangeRestart, check: oneOf("disabled", "upgrade", "downgrade", "bidirectional"), Doc: "Whether groups with members may change from the classic to the consumer protocol (upgrade), back (downgrade), or both."},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages/groups"
@@ -185,21 +184,4 @@ func text(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-// SubscribedTopics reads the topics of a consumer's subscription, which is the
-// metadata of a member of protocol type "consumer"; false if it isn't one. What
-// follows the topics depends on the version, and some clients get it wrong.
-func SubscribedTopics(metadata []byte) ([]string, bool) {
-	r := kbin.Reader{Src: metadata}
-	r.Int16()
-	n := r.ArrayLen()
-	if n < 0 || int(n) > len(metadata) {
-		return nil, false
-	}
-	topics := make([]string, 0, n)
-	for range n {
-		topics = append(topics, r.String())
-	}
-	return topics, r.Ok()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages"
 	"kagami/messages/groups"
@@ -123,5 +124,42 @@ func TestSubscribedTopics(t *testing.T) {
 	}
 	if _, ok := SubscribedTopics([]byte{0}); ok {
 		t.Error("that is no subscription")
+	}
+}
+
+// TestSubscriptions: what members of the classic protocol say, in all versions.
+func TestSubscriptions(t *testing.T) {
+	rack := "r"
+	for version := int16(0); version <= subscriptionMax; version++ {
+		m := kmsg.NewConsumerMemberMetadata()
+		m.Version, m.Topics, m.Rack = version, []string{"a"}, &rack
+		m.OwnedPartitions = []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "a", Partitions: []int32{1}}}
+		want := Subscription{Version: version, Topics: []string{"a"}}
+		if version >= 1 {
+			want.Owned = []groups.Partitions{{Topic: "a", Partitions: []int32{1}}}
+		}
+		if version >= 3 {
+			want.Rack = rack
+		}
+		if got, ok := DecodeSubscription(m.AppendTo(nil)); !ok || !cmp.Equal(got, want) {
+			t.Errorf("version %d: %v %v", version, got, ok)
+		}
+		topics := []groups.Partitions{{Topic: "a", Partitions: []int32{1, 2}}}
+		if got, ok := DecodeAssignment(EncodeAssignment(version, topics)); !ok || !cmp.Equal(got, topics) {
+			t.Errorf("version %d: %v %v", version, got, ok)
+		}
+	}
+	cut, _ := hex.DecodeString("0003" + "00000001" + "000161" + "ffffffff" + "0000")
+	if got, ok := DecodeSubscription(cut); !ok || !cmp.Equal(got, Subscription{Topics: []string{"a"}}) {
+		t.Errorf("%v %v: the topics are right", got, ok)
+	}
+	if _, ok := DecodeSubscription([]byte{0}); ok {
+		t.Error("that is no subscription")
+	}
+	if _, ok := DecodeAssignment([]byte{0}); ok {
+		t.Error("that is no assignment")
+	}
+	if got, ok := DecodeAssignment(nil); !ok || got != nil {
+		t.Error("nothing is assigned")
 	}
 }

@@ -32,6 +32,7 @@ const (
 	JavaProduce  = "produce"
 	JavaTransact = "transact"
 	JavaConsume  = "consume"
+	JavaGroup    = "group"
 )
 
 // JavaJob is one producer or consumer of Kafka's Java library.

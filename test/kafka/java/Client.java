@@ -6,6 +6,7 @@ import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -15,14 +16,19 @@ import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.PolicyViolationException;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -92,6 +98,7 @@ public final class Client {
                     case "produce" -> produce(this);
                     case "transact" -> transact(this);
                     case "consume" -> consume(this);
+                    case "group" -> group(this);
                     default -> throw new IllegalArgumentException("unknown kind of job: " + kind);
                 }
             } catch (Exception e) {
@@ -273,6 +280,59 @@ public final class Client {
                     done++;
                 }
                 from.keySet().forEach(p -> position(job, consumer, p, positions));
+            }
+        }
+        job.event("done", 0, 0);
+    }
+
+    /**
+     * Reads topics as a member of a group, by name (topics=a,b) or by a regular expression for the coordinator
+     * (regex=...), and commits after each poll. At SIGTERM it leaves.
+     */
+    private static void group(Job job) {
+        try (KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(job.client(), new StringDeserializer(), new StringDeserializer())) {
+            ConsumerRebalanceListener listener = new ConsumerRebalanceListener() {
+                @Override
+                public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                    changed("given", partitions);
+                }
+
+                @Override
+                public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+                    changed("revoked", partitions);
+                }
+
+                @Override
+                public void onPartitionsLost(Collection<TopicPartition> partitions) {
+                    changed("lost", partitions);
+                }
+
+                private void changed(String event, Collection<TopicPartition> partitions) {
+                    job.event(event, partitions.stream().map(TopicPartition::toString).sorted().toArray());
+                    job.event("has", consumer.assignment().stream().map(TopicPartition::toString).sorted().toArray());
+                }
+            };
+            if (job.settings().containsKey("regex")) {
+                consumer.subscribe(new SubscriptionPattern(job.text("regex", "")), listener);
+            } else {
+                consumer.subscribe(List.of(job.text("topics", job.text("topic", "")).split(",")), listener);
+            }
+            long count = job.number("count", Long.MAX_VALUE);
+            for (long done = 0; done < count && !STOPPING.get(); ) {
+                ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
+                for (ConsumerRecord<String, String> r : records) {
+                    job.event("record", r.value().replace(' ', '_'), r.topic() + "-" + r.partition(), r.offset());
+                    done++;
+                }
+                if (records.isEmpty()) {
+                    continue;
+                }
+                try {
+                    consumer.commitSync();
+                } catch (CommitFailedException | RetriableException e) {
+                    job.event("uncommitted", e.getClass().getSimpleName());
+                }
             }
         }
         job.event("done", 0, 0);
