@@ -125,7 +125,8 @@ func (s *Server) metadataNamed(r *request, img *metadata.Image, req *kmsg.Metada
 	out.AuthorizedOperations = noOperations
 	var t *metadata.Topic
 	var err error
-	if ask.Topic == nil {
+	if askedByID(ask) {
+		out.Topic = nil
 		if t = img.TopicByID(ask.TopicID); t == nil || !s.allowed(r, OpDescribe, KindTopic, t.Name) {
 			err = messages.ErrUnknownTopicID // whether it exists is nobody's business
 		}
@@ -146,6 +147,12 @@ func (s *Server) metadataNamed(r *request, img *metadata.Image, req *kmsg.Metada
 		return out
 	}
 	return s.metadataTopic(r, img, t, req.IncludeTopicAuthorizedOperations)
+}
+
+// askedByID reports whether a topic is named by its id. The Java client leaves the name
+// empty then, not null.
+func askedByID(t *kmsg.MetadataRequestTopic) bool {
+	return t.Topic == nil || *t.Topic == "" && t.TopicID != messages.TopicID{}
 }
 
 func (s *Server) metadataTopic(r *request, img *metadata.Image, t *metadata.Topic, operations bool) kmsg.MetadataResponseTopic {
