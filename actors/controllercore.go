@@ -96,6 +96,7 @@ type plan struct {
 	newIDs    map[messages.TopicID]struct{} // used by topics of this command
 	squashed  map[string]string             // names with '.' as '_' -> a topic that has it; built on first use
 	broker    *configs.Values
+	loads     *leaderLoads // with what this command has placed; built on first use
 }
 
 func (p *plan) fail(err error) {

@@ -15,7 +15,8 @@ type placement struct {
 	behind map[messages.NodeID]map[messages.PartitionKey]bool
 	lags   map[messages.NodeID]bool
 	known  map[messages.NodeID]bool // registered; nil: all
-	back   int                      // leaderships that may still go back to their preferred replica
+	loads  *leaderLoads             // nil: leaderships aren't to be spread now
+	back   int                      // leaderships that may still move though their node is there
 	room   int                      // changes that may still be made
 }
 
@@ -45,8 +46,11 @@ func (p *plan) placeLeaders(c messages.PlaceLeaders) {
 			pl.behind[n][k] = true
 		}
 	}
+	if pl.evens() {
+		pl.loads = loadsOf(p.img)
+	}
 	for _, t := range p.img.Topics() {
-		factor := p.factorOf(t)
+		factor := p.factorOf(t, c.Alone)
 		for n, part := range t.Partitions {
 			if pl.room == 0 {
 				break
@@ -61,8 +65,9 @@ func (p *plan) placeLeaders(c messages.PlaceLeaders) {
 }
 
 // factorOf is how many replicas a topic's partitions shall have; 0: as they are. A
-// client's own topic keeps what it was created with.
-func (p *plan) factorOf(t *metadata.Topic) int {
+// client's own topic keeps what it was created with, unless that was when there was one
+// node and nothing to choose.
+func (p *plan) factorOf(t *metadata.Topic, alone int64) int {
 	switch {
 	case t.Name == messages.MirrorStateTopic:
 		return p.settings().Int(configs.MirrorStateTopicRF)
@@ -70,7 +75,7 @@ func (p *plan) factorOf(t *metadata.Topic) int {
 		return p.settings().Int(configs.OffsetsTopicRF)
 	case t.Name == messages.TransactionStateTopic:
 		return p.settings().Int(configs.TransactionTopicRF)
-	case t.Mirror != "":
+	case t.Mirror != "", t.CreatedAt < alone:
 		return p.settings().Int(configs.DefaultReplicationFactor)
 	default:
 		return 0
@@ -105,6 +110,9 @@ func (pl *placement) change(t *metadata.Topic, n int32, part metadata.Partition,
 	}
 	if more := pl.grown(t.ID, n, part, factor); more != nil {
 		r.Replicas, r.Isr = more, more
+		return r
+	}
+	if r := pl.balanced(t, n, part); r != nil {
 		return r
 	}
 	return nil

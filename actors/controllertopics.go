@@ -152,7 +152,7 @@ func (p *plan) assign(t messages.NewTopic) ([][]messages.NodeID, error) {
 	}
 	out := make([][]messages.NodeID, count)
 	for n := range out {
-		out[n] = place(t.ID, int32(n), p.env.live, factor)
+		out[n] = p.spread(t.Name, t.ID, int32(n), factor)
 	}
 	return out, nil
 }
@@ -332,7 +332,7 @@ func (p *plan) growTopic(t *metadata.Topic, want messages.PartitionCount, mirror
 			return err
 		}
 		for n := first; n < want.Count; n++ {
-			p.addPartition(t.ID, n, place(t.ID, n, p.env.live, factor))
+			p.addPartition(t.ID, n, p.spread(t.Name, t.ID, n, factor))
 		}
 		return nil
 	}

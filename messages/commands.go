@@ -161,7 +161,8 @@ type UnregisterNode struct{ ID NodeID }
 
 // PlaceLeaders has the controller look at who leads what: partitions whose leader
 // isn't live go to a live replica, at most Back leaderships go back to their
-// preferred replica, replicas of nodes that were unregistered go to others, and
+// preferred replica or, while all nodes are there, from a node that leads too much to
+// another one, replicas of nodes that were unregistered go to others, and
 // partitions of internal and mirror topics that have fewer replicas than configured
 // get more, as nodes are there. Its item counts changes.
 type PlaceLeaders struct {
@@ -172,7 +173,10 @@ type PlaceLeaders struct {
 	// Lagging nodes are alive and not where the others are, or don't serve yet: they
 	// keep what they lead, and get more only if nobody else can.
 	Lagging []NodeID
-	Back    int
+	// Alone: topics created below this offset of the metadata log were made by a
+	// cluster of one, where one replica was all there could be; they get more, too.
+	Alone int64
+	Back  int
 	// Max bounds the changes of one command; there may be more to do.
 	Max int
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"kagami/cluster"
 	"kagami/messages"
 	"kagami/persistence"
-	"kagami/persistence/metadata"
 )
 
 // journalShards is how many streams the data of a cluster goes through. It can't be
@@ -156,12 +154,12 @@ func (n *node) openJournal(ctx context.Context) error {
 		n.journal.Close()
 		return n.journal.Finish()
 	})
+	n.members.SetSource(func() cluster.Beat { return cluster.Beat{Shards: n.journal.Shards(), Extension: n.journal.Behind()} })
 	stop, err := n.journal.ServeCopies(n.bus)
 	if err != nil {
 		return err
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
-	n.members.SetSource(func() cluster.Beat { return cluster.Beat{Shards: n.journal.Shards(), Extension: n.journal.Behind()} })
 	return nil
 }
 
@@ -282,12 +280,8 @@ func (n *node) refuseLeftovers() error {
 	return nil
 }
 
-// Duties of the controller.
-const (
-	dutyInterval = 250 * time.Millisecond
-	dutyMax      = 5000 // partitions changed at a time
-	dutyBack     = 50   // leaderships that go back to their preferred replica at a time
-)
+// dutyInterval is how often the controller looks what is due.
+const dutyInterval = 250 * time.Millisecond
 
 // others is what the controller needs among several nodes; nil in a cluster of one.
 func (n *node) others() *actors.ControllerOthers {
@@ -318,40 +312,6 @@ func (n *node) candidate() bool {
 	}.Turn()
 }
 
-// partitionsOf are all partitions of topics.
-func partitionsOf(img *metadata.Image) iter.Seq[messages.PartitionKey] {
-	return func(yield func(messages.PartitionKey) bool) {
-		for _, t := range img.Topics() {
-			for i := range t.Partitions {
-				if !yield(t.Key(int32(i))) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// duty is what the controller has to do about leaders now.
-func (n *node) duty(img *metadata.Image) messages.Command {
-	cmd := messages.PlaceLeaders{Live: n.staying(), Behind: map[messages.NodeID][]messages.PartitionKey{}, Back: dutyBack, Max: dutyMax}
-	beats := map[messages.NodeID]cluster.Beat{}
-	for _, id := range cmd.Live {
-		if b, _, ok := n.members.Beat(id); ok {
-			beats[id], cmd.Behind[id] = b, cluster.ExpandBehind(cluster.DecodeBehind(b.Extension), journalShards, partitionsOf(img))
-		}
-	}
-	cmd.Lagging = n.ends.lagging(n.clock.Now(), beats)
-	seen := fmt.Sprint(img.Offset(), cmd.Live, cmd.Behind, cmd.Lagging)
-	if n.placed == seen {
-		return nil
-	}
-	if !actors.PlacementDue(img, cmd, n.settings.nodeID, n.settings.static) {
-		n.placed = seen
-		return nil
-	}
-	return cmd
-}
-
 // catchUp has the image show what the metadata log has now. The controller that was
 // seen may be one of long ago, in a log that is still being replayed: of a cluster of
 // one that has just grown, for one. Clients would find topics missing.
@@ -365,6 +325,10 @@ func (n *node) catchUp(ctx context.Context) error {
 // waitController waits until some node is the controller and has founded the
 // cluster's metadata.
 func (n *node) waitController(ctx context.Context) error {
+	n.members.SetSource(func() cluster.Beat { // from here on there are replicas
+		opened := n.replicas.Opened()
+		return cluster.Beat{Shards: n.journal.Shards(), Extension: cluster.AppendOpened(n.journal.Behind(), opened)}
+	})
 	stop, err := n.bus.Serve(n.bus.ControllerCommand(n.settings.nodeID), n.controller.HandleCommand)
 	if err != nil {
 		return err

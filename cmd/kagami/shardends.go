@@ -17,6 +17,7 @@ const inSyncWithin = time.Second
 type shardEnds struct {
 	looked        time.Time // when newer was made
 	before, newer map[int32]uint64
+	sets          replicaSets
 }
 
 // lagging are the nodes that haven't reached what was the end inSyncWithin ago, or
