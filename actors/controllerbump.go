@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"kagami/cluster"
+	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/wire"
+	"kagami/persistence/metadata"
 )
 
 // Kafka's codes in answers to BumpLeaderEpochs.
@@ -111,6 +114,33 @@ func (c *Controller) ServeBumps(bus bumpServer, subject string) (stop func(), er
 		return nil, fmt.Errorf("serve %s: %w", subject, err)
 	}
 	return stop, nil
+}
+
+// bumpRequester is what bumpAnywhere needs of the bus. *cluster.Bus is one.
+type bumpRequester interface {
+	ControllerBump(node messages.NodeID) string
+	Request(ctx context.Context, subject string, payload []byte) ([]byte, error)
+}
+
+// errControllerMoved: another node has become the controller, and what the one before
+// it made of a request isn't known.
+var errControllerMoved = errors.New("another node has become the controller")
+
+// bumpAnywhere is RequestBumps to the controller of the image. While nobody is it, or it
+// is succeeded, that is tried again until ctx ends.
+func bumpAnywhere(ctx context.Context, bus bumpRequester, image func() *metadata.Image, c clock.Clock, node messages.NodeID, bumps []messages.EpochBump) ([]error, error) {
+	for {
+		to := image().Controller()
+		errs, err := RequestBumps(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
+			return requestWhile(ctx, c, func() bool { return image().Controller() == to }, errControllerMoved, func(ctx context.Context) ([]byte, error) {
+				return bus.Request(ctx, bus.ControllerBump(to), payload)
+			})
+		}, node, bumps)
+		again := errors.Is(err, cluster.ErrNoResponders) || errors.Is(err, errControllerMoved) || errors.Is(err, messages.ErrNotController)
+		if !again || c.Sleep(ctx, requestLook) != nil {
+			return errs, err
+		}
+	}
 }
 
 // RequestBumps is the other side: it sends bumps by request (a bus request to

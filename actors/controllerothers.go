@@ -38,7 +38,10 @@ func (c *Controller) submitOnce(ctx context.Context, who messages.Requester, cmd
 	case c.opts.Node:
 		return c.submitHere(ctx, who, cmd)
 	default:
-		out := c.opts.Others.Remote(ctx, target, messages.ForwardedCommand{From: c.opts.Node, Who: who, Command: cmd})
+		still := func() bool { return c.opts.Store.Image().Controller() == target }
+		out, _ := requestWhile(ctx, c.opts.Clock, still, errControllerMoved, func(ctx context.Context) (messages.Outcome, error) {
+			return c.opts.Others.Remote(ctx, target, messages.ForwardedCommand{From: c.opts.Node, Who: who, Command: cmd}), nil
+		})
 		if out.Err == nil && out.Offset >= 0 {
 			if err := c.opts.Others.WaitFor(ctx, out.Offset); err != nil {
 				return messages.Outcome{Err: fmt.Errorf("%w: %w", messages.ErrTimedOut, err), Offset: messages.NoOffset}

@@ -160,6 +160,7 @@ type controllers struct {
 	mu       sync.Mutex
 	turn     messages.NodeID
 	remote   func(to messages.NodeID, out messages.Outcome) messages.Outcome // nil: as it is
+	silent   messages.NodeID                                                 // takes commands and never answers
 	forwards int
 	duty     func(node messages.NodeID, img *metadata.Image) messages.Command
 }
@@ -203,9 +204,13 @@ func (cs *controllers) give(id messages.NodeID) { cs.mu.Lock(); defer cs.mu.Unlo
 func (cs *controllers) forward(ctx context.Context, to messages.NodeID, f messages.ForwardedCommand) messages.Outcome {
 	cs.mu.Lock()
 	cs.forwards++
-	change := cs.remote
+	change, silent := cs.remote, cs.silent == to
 	cs.mu.Unlock()
 	out := RequestCommand(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
+		if silent {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
 		return cs.nodes[to].HandleCommand(ctx, payload), nil
 	}, f)
 	if change != nil {

@@ -53,7 +53,7 @@ type Node struct {
 func NewNode(ctx context.Context, config NodeConfig) *Node {
 	n := &Node{config: config}
 	n.throttle = fetch.NewMeter(config.Clock, n.settings().Int64(configs.MirrorThrottledRate))
-	n.states = NewStateClient(config.Bus, config.Store.Image)
+	n.states = NewStateClient(config.Bus, config.Store.Image, config.Clock)
 	n.Coordinators = NewCoordinators(ctx, CoordinatorsConfig{
 		System: config.System, Node: config.Node, Server: config.Bus, Clock: config.Clock, Log: config.Log,
 		Replica: func(tp messages.TopicPartition) (StateReplica, error) {
@@ -177,12 +177,10 @@ func (o nodeOutside) Submit(ctx context.Context, who messages.Requester, cmd mes
 
 func (o nodeOutside) Coordinates(mirror string) bool { return o.n.Coordinators.Coordinates(mirror) }
 
-// Bump sends BumpLeaderEpochs over the bus, wherever the controller is.
+// Bump sends BumpLeaderEpochs over the bus, wherever the controller is, until one
+// answers or ctx ends: a bump that is repeated does no harm.
 func (o nodeOutside) Bump(ctx context.Context, bumps []messages.EpochBump) ([]error, error) {
-	bus := o.n.config.Bus
-	return RequestBumps(ctx, func(ctx context.Context, payload []byte) ([]byte, error) {
-		return bus.Request(ctx, bus.ControllerBump(o.n.config.Store.Image().Controller()), payload)
-	}, o.n.config.Node, bumps)
+	return bumpAnywhere(ctx, o.n.config.Bus, o.n.config.Store.Image, o.n.config.Clock, o.n.config.Node, bumps)
 }
 
 // loopCheckTimeout bounds what a start waits for its source.

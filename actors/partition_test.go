@@ -143,7 +143,7 @@ func newNodeOn(t *testing.T, fsys persistence.FS, dir string, image *metadata.Im
 			held, _ := n.tenures.LoadOrStore(r, &heldReplica{Replica: r, watchers: map[int]func(){}})
 			return held.(*heldReplica), nil
 		},
-		States: countStates{NewStateClient(n.bus, n.coordinators.image.Load), &n.writes},
+		States: countStates{NewStateClient(n.bus, n.coordinators.image.Load, clock.Wall{}), &n.writes},
 		Policy: func() fsm.RetryPolicy {
 			return fsm.RetryPolicy{Initial: time.Millisecond, Max: 20 * time.Millisecond, MaxAttempts: n.attempts.Load()}
 		},

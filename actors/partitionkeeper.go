@@ -438,14 +438,15 @@ type busRequester interface {
 type busStates struct {
 	bus   busRequester
 	image func() *metadata.Image
+	clock clock.Clock
 }
 
 // NewStateClient asks coordinators over the bus, those that image names: one that
-// was succeeded is never asked. While there is no __mirror_state errors wrap
-// messages.ErrCoordinatorNotAvailable, while nobody serves a shard under the image's
-// epoch messages.ErrNotCoordinator.
-func NewStateClient(bus busRequester, image func() *metadata.Image) StateClient {
-	return busStates{bus: bus, image: image}
+// was succeeded is never asked, and not waited for. While there is no __mirror_state
+// errors wrap messages.ErrCoordinatorNotAvailable, while nobody serves a shard under the
+// image's epoch, or another image comes, messages.ErrNotCoordinator.
+func NewStateClient(bus busRequester, image func() *metadata.Image, c clock.Clock) StateClient {
+	return busStates{bus: bus, image: image, clock: c}
 }
 
 // ReadMirrorStates is described at [StateClient].
@@ -464,7 +465,14 @@ func (b busStates) ask(ctx context.Context, mirror string, subject func(shard, e
 		return nil, fmt.Errorf("%s doesn't exist yet: %w", messages.MirrorStateTopic, messages.ErrCoordinatorNotAvailable)
 	}
 	shard := messages.CoordinatorShard(mirror, int32(len(t.Partitions)))
-	out, err := b.bus.Request(ctx, subject(shard, t.Partitions[shard].LeaderEpoch), body)
+	epoch := t.Partitions[shard].LeaderEpoch
+	still := func() bool {
+		now := b.image().Topic(messages.MirrorStateTopic)
+		return now != nil && int(shard) < len(now.Partitions) && now.Partitions[shard].LeaderEpoch == epoch
+	}
+	out, err := requestWhile(ctx, b.clock, still, fmt.Errorf("%w: another node has become it", messages.ErrNotCoordinator), func(ctx context.Context) ([]byte, error) {
+		return b.bus.Request(ctx, subject(shard, epoch), body)
+	})
 	if errors.Is(err, cluster.ErrNoResponders) {
 		err = fmt.Errorf("%w: %w", messages.ErrNotCoordinator, err)
 	}

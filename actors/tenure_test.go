@@ -226,7 +226,7 @@ func TestStateClientAsksTheImagesCoordinator(t *testing.T) {
 	var image atomic.Pointer[metadata.Image]
 	image.Store(metadata.EmptyImage())
 	bus := &askedBus{err: cluster.ErrNoResponders}
-	states := NewStateClient(bus, image.Load)
+	states := NewStateClient(bus, image.Load, clock.Wall{})
 	_, err := states.ReadMirrorStates(t.Context(), "m", nil)
 	require.ErrorIs(t, err, messages.ErrCoordinatorNotAvailable)
 	image.Store(stateImage(t, "m", messages.DesiredActive, 5, 1))
