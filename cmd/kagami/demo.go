@@ -99,7 +99,7 @@ func (d *demo) shutdown() {
 func (d *demo) startClusters(ctx context.Context) error {
 	var err error
 	if d.sourceBootstrap == "" {
-		if d.a, err = newDemoNode(ctx, "A", d.dir); err != nil {
+		if d.a, err = newDemoNode("A", d.dir); err != nil {
 			return err
 		}
 		if err = d.a.start(ctx); err != nil {

@@ -36,7 +36,7 @@ func (d *demo) startB(ctx context.Context) error {
 		if d.nodes > 1 {
 			name = fmt.Sprintf("B%d", i+1)
 		}
-		n, err := newDemoNode(ctx, name, d.dir)
+		n, err := newDemoNode(name, d.dir)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ type demoNode struct {
 	ended chan error
 }
 
-func newDemoNode(ctx context.Context, name, base string) (*demoNode, error) {
+func newDemoNode(name, base string) (*demoNode, error) {
 	n := &demoNode{name: name, dir: filepath.Join(base, name)}
 	var err error
 	if n.kafka, err = ports.FreeAddr(); err != nil {

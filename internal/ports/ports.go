@@ -3,8 +3,9 @@
 package ports
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -25,7 +26,11 @@ func Free(n int) ([]int, error) {
 		if len(ports) == n {
 			return ports, nil
 		}
-		port := portMin + rand.IntN(portMax-portMin)
+		var at [4]byte
+		if _, err := rand.Read(at[:]); err != nil {
+			return nil, fmt.Errorf("choose a port: %w", err)
+		}
+		port := portMin + int(binary.NativeEndian.Uint32(at[:])%(portMax-portMin))
 		if _, taken := handed.LoadOrStore(port, true); taken {
 			continue
 		}
