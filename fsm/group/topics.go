@@ -98,7 +98,7 @@ func (c *Core) look(con *consumer) int64 {
 			continue
 		}
 		any = true
-		fmt.Fprintf(h, "%s\x00%x\x00%d\x00", name, id, partitions)
+		_, _ = fmt.Fprintf(h, "%s\x00%x\x00%d\x00", name, id, partitions) // a hash takes everything
 	}
 	if !any {
 		return 0

@@ -20,6 +20,7 @@ type world struct {
 	log     []groups.Record
 	out     []Write
 	hold    bool
+	topics  *someTopics
 }
 
 const (
@@ -27,10 +28,15 @@ const (
 	rebalance = 30_000
 	delay     = 3_000
 	retention = 1_000_000
+
+	consumerSession = 9_000
 )
 
 func testConfig() Config {
-	return Config{SessionMin: 6_000, SessionMax: 1_800_000, SizeMax: 4, InitialDelay: delay, MetadataMax: 10, Retention: retention}
+	return Config{
+		SessionMin: 6_000, SessionMax: 1_800_000, SizeMax: 4, InitialDelay: delay, MetadataMax: 10, Retention: retention,
+		Consumer: ConsumerConfig{Session: consumerSession, Interval: 1_000}, ConsumerSizeMax: 4, Assignors: []string{AssignorUniform, AssignorRange}, Migration: MigrateBoth,
+	}
 }
 
 func newWorld(t *testing.T) *world {
@@ -82,6 +88,9 @@ func (w *world) pass(millis int64) {
 // replay is the core that another node would have.
 func (w *world) replay() {
 	w.core, w.out = New(testConfig()), nil
+	if w.topics != nil {
+		w.core.SetTopics(w.topics)
+	}
 	for _, r := range w.log {
 		w.core.ApplyLoaded(r)
 	}
@@ -183,7 +192,7 @@ func (w *world) commit(by groups.Who, topic string, offset int64) error {
 }
 
 func (w *world) offset(topic string) int64 {
-	return answerOf[*groups.Fetched](w, w.ask(groups.Fetch{Group: "g", Topics: []groups.Partitions{{Topic: topic, Partitions: []int32{0}}}})).Positions[0].Offset
+	return answerOf[*groups.Fetched](w, w.ask(groups.Fetch{Group: "g", Epoch: -1, Topics: []groups.Partitions{{Topic: topic, Partitions: []int32{0}}}})).Positions[0].Offset
 }
 
 var outside = groups.Who{Group: "g", Generation: -1}
