@@ -68,6 +68,11 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 			return fmt.Errorf("%w: the connection settings of mirror %s are other ones by now", messages.ErrSettingsChanged, c.Name)
 		}
 		r.set, r.old = configs.Mirror(), m.Configs
+	case messages.ResourceGroup:
+		if c.Name == "" {
+			return fmt.Errorf("%w: groups have no common default; the nodes' settings are it", messages.ErrInvalidRequest)
+		}
+		r.set, r.old = configs.Group(), p.img.GroupConfigs()[c.Name]
 	default:
 		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)
 	}

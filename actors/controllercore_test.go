@@ -376,6 +376,18 @@ func TestD36MirroringOff(t *testing.T) {
 	w.topic("ordinary", 1)
 }
 
+// TestGroupConfigs: groups have configs before they exist; keys and values are checked.
+func TestGroupConfigs(t *testing.T) {
+	w := newWorld(t)
+	wantItems(t, w.do(alter(messages.ResourceGroup, "g", set("consumer.session.timeout.ms", "50000")...)), nil)
+	if got := w.img.GroupConfigs()["g"]["consumer.session.timeout.ms"]; got != "50000" {
+		t.Fatalf("%q", got)
+	}
+	wantItems(t, w.do(alter(messages.ResourceGroup, "g", set("consumer.session.timeout.ms", "0")...)), messages.ErrInvalidConfig)
+	wantItems(t, w.do(alter(messages.ResourceGroup, "g", set("retention.ms", "1")...)), messages.ErrInvalidConfig)
+	wantItems(t, w.do(alter(messages.ResourceGroup, "", set("consumer.session.timeout.ms", "50000")...)), messages.ErrInvalidRequest)
+}
+
 func TestD38D39Patterns(t *testing.T) {
 	w := newWorld(t)
 	w.createMirror("m")

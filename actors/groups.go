@@ -97,12 +97,18 @@ func (gs *Groups) Apply(image *metadata.Image, topics map[string]struct{}) {
 // Settle takes the node's settings from an image.
 func (gs *Groups) Settle(image *metadata.Image) {
 	v := configs.BrokerValues(image.BrokerConfig(gs.config.Node), gs.config.Static)
+	of := map[string]group.ConsumerConfig{}
+	for name, own := range image.GroupConfigs() {
+		session, interval := configs.GroupValues(own, v)
+		of[name] = group.ConsumerConfig{Session: session, Interval: interval}
+	}
 	gs.current.Store(&groupSettings{
 		Config: group.Config{
 			SessionMin: v.Int64(configs.GroupMinSessionTimeout), SessionMax: v.Int64(configs.GroupMaxSessionTimeout),
 			SizeMax: v.Int(configs.GroupMaxSize), InitialDelay: v.Int64(configs.GroupInitialRebalanceDelay),
 			MetadataMax: v.Int(configs.OffsetMetadataMaxBytes), Retention: v.Int64(configs.OffsetsRetentionMinutes) * time.Minute.Milliseconds(),
 			Consumer:        group.ConsumerConfig{Session: v.Int64(configs.ConsumerSessionTimeout), Interval: v.Int64(configs.ConsumerHeartbeatInterval)},
+			ConsumerOf:      of,
 			ConsumerSizeMax: v.Int(configs.ConsumerMaxSize), Assignors: v.List(configs.ConsumerAssignors),
 			Migration: group.ParseMigration(v.String(configs.ConsumerMigrationPolicy)),
 		},

@@ -5,11 +5,12 @@ package broker
 // v1 sources and synonyms (KIP-226); v3 types and documentation.
 //
 // Resource types: 2 topic, 4 broker (this node, or "" for the dynamic defaults
-// of all nodes), 64 cluster mirror (KIP-1279). No config named = all of them.
+// of all nodes), 32 group, 64 cluster mirror (KIP-1279). No config named = all of
+// them.
 // Values of type password are null with the sensitive flag. mirror.name is shown
 // on topics, read-only (OP-11). The source of a mirror's settings is 0
 // (unknown): Kafka has no number for it. Left out: broker loggers (8), client
-// metrics (16), groups (32).
+// metrics (16).
 
 import (
 	"context"
@@ -89,6 +90,11 @@ func (s *Server) describable(r *request, res *kmsg.DescribeConfigsRequestResourc
 			return described{}, fmt.Errorf("%w: %q", messages.ErrUnknownMirror, res.ResourceName)
 		}
 		return described{set: configs.Mirror(), own: []configs.Layer{{Source: configs.SourceMirror, Values: m.Configs}}}, nil
+	case messages.ResourceGroup:
+		if !s.allowed(r, OpDescribeConfigs, KindGroup, res.ResourceName) {
+			return described{}, messages.ErrGroupNotAuthorized
+		}
+		return described{set: configs.Group(), own: []configs.Layer{{Source: configs.SourceGroup, Values: img.GroupConfigs()[res.ResourceName]}}, node: s.nodeLayers(img)}, nil
 	default:
 		return described{}, fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, res.ResourceType)
 	}

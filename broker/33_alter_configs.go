@@ -3,8 +3,8 @@ package broker
 // AlterConfigs: served versions 0-2. The given set replaces what is set on a resource;
 // IncrementalAlterConfigs (44) is the better request.
 //
-// Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 64
-// cluster mirror. mirror.name stays as it is: a request that names it is refused
+// Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 32
+// group, 64 cluster mirror. mirror.name stays as it is: a request that names it is refused
 // with INVALID_CONFIG (OP-11).
 
 import (
@@ -91,6 +91,10 @@ func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
 		}
 		if s.image().Mirror(c.Name) == nil {
 			return fmt.Errorf("%w: %q", messages.ErrUnknownMirror, c.Name)
+		}
+	case messages.ResourceGroup:
+		if !s.allowed(r, OpAlterConfigs, KindGroup, c.Name) {
+			return messages.ErrGroupNotAuthorized
 		}
 	default:
 		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)

@@ -11,6 +11,7 @@ type ResourceType int8
 const (
 	ResourceTopic         ResourceType = 2
 	ResourceBroker        ResourceType = 4 // name "" = the default of all nodes
+	ResourceGroup         ResourceType = 32
 	ResourceClusterMirror ResourceType = 64
 )
 

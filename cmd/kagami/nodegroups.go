@@ -24,7 +24,7 @@ func (n *node) startGroups(ctx context.Context) error {
 	})
 	n.defers(func(context.Context) error { return n.groups.Close() })
 	settings := n.store.Subscribe(func(d metadata.Delta) {
-		if d.Brokers {
+		if d.Brokers || d.Groups {
 			n.groups.Settle(d.New)
 		}
 	})

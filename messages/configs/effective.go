@@ -20,6 +20,7 @@ const (
 	SourceBrokerDefault Source = 3
 	SourceStatic        Source = 4
 	SourceDefault       Source = 5
+	SourceGroup         Source = 8
 )
 
 // String is Kafka's name of the source.
@@ -37,6 +38,8 @@ func (s Source) String() string {
 		return "STATIC_BROKER_CONFIG"
 	case SourceDefault:
 		return "DEFAULT_CONFIG"
+	case SourceGroup:
+		return "DYNAMIC_GROUP_CONFIG"
 	default:
 		return fmt.Sprintf("Source(%d)", int8(s))
 	}

@@ -48,3 +48,32 @@ func brokerGroupDefs() []Def {
 		{Name: ConsumerMigrationPolicy, Type: TypeString, Default: new("bidirectional"), Change: ChangeRestart, check: oneOf("disabled", "upgrade", "downgrade", "bidirectional"), Doc: "Whether groups with members may change from the classic to the consumer protocol (upgrade), back (downgrade), or both."},
 	}
 }
+
+// Keys of groups of the consumer protocol; a synonym is the node's key that counts
+// where the group has none.
+const (
+	GroupSessionTimeout    = "consumer.session.timeout.ms"
+	GroupHeartbeatInterval = "consumer.heartbeat.interval.ms"
+)
+
+var groupSet = newSet("group", nil, []Def{
+	{Name: GroupSessionTimeout, Type: TypeInt, Default: new("45000"), Synonyms: syn(ConsumerSessionTimeout), check: atLeast(1), Doc: "How long, ms, a member of the group may be silent. Taken as at least and at most what the nodes allow."},
+	{Name: GroupHeartbeatInterval, Type: TypeInt, Default: new("5000"), Synonyms: syn(ConsumerHeartbeatInterval), check: atLeast(1), Doc: "Pause, ms, between two heartbeats of a member. Taken as at least and at most what the nodes allow."},
+})
+
+// Group is the set of configs of a consumer group.
+func Group() *Set { return groupSet }
+
+// GroupValues are what is set on a group, in the bounds that the node gives; a key that
+// isn't set has the node's value.
+func GroupValues(own map[string]string, node Values) (sessionMillis, intervalMillis int64) {
+	v := Values{set: groupSet, values: own}
+	bounded := func(name, fallback, least, most string) int64 {
+		if _, ok := own[name]; !ok {
+			return node.Int64(fallback)
+		}
+		return min(max(v.Int64(name), node.Int64(least)), node.Int64(most))
+	}
+	return bounded(GroupSessionTimeout, ConsumerSessionTimeout, ConsumerMinSessionTimeout, ConsumerMaxSessionTimeout),
+		bounded(GroupHeartbeatInterval, ConsumerHeartbeatInterval, ConsumerMinHeartbeatInterval, ConsumerMaxHeartbeatInterval)
+}

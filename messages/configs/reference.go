@@ -25,20 +25,21 @@ ignored). Values of type password are never shown.
 		{"Node settings", "In the node's file, or, where the column says yes, at run time for one node or for all (resource type BROKER).", "At run time", brokerSet},
 		{"Topic settings", "Set on a topic (resource type TOPIC). Without that the node setting in the last column counts, then the default.", "Settable", topicSet},
 		{"Mirror settings", "Set on a cluster mirror when it is created or later (resource type CLUSTER_MIRROR, 64).", "Settable", mirrorSet},
+		{"Group settings", "Set on a group of the consumer protocol, which need not exist yet (resource type GROUP, 32). Without that the node setting in the last column counts.", "Settable", groupSet},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", part.title, part.intro)
 		fmt.Fprintf(&b, "| Name | Type | Default | Valid | %s | Meaning |", part.change)
-		if part.set == topicSet {
+		if withNode := part.set == topicSet || part.set == groupSet; withNode {
 			b.WriteString(" Node setting |")
 		}
 		b.WriteString("\n| --- | --- | --- | --- | --- | --- |")
-		if part.set == topicSet {
+		if withNode := part.set == topicSet || part.set == groupSet; withNode {
 			b.WriteString(" --- |")
 		}
 		b.WriteString("\n")
 		for _, name := range part.set.names {
 			if d := part.set.defs[name]; !d.Internal {
-				d.reference(&b, part.set == topicSet)
+				d.reference(&b, part.set == topicSet || part.set == groupSet)
 			}
 		}
 	}

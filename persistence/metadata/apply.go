@@ -38,6 +38,7 @@ type builder struct {
 	ownNodes bool
 	ownMirr  map[string]*Mirror // mirrors that were copied; nil value: deleted
 	ownBrok  map[string]bool
+	ownGroup map[string]bool
 }
 
 type topicOwn struct{ partitions, configs bool }
@@ -180,6 +181,8 @@ func (b *builder) setConfig(r *wire.ConfigRecord) error {
 		b.setBrokerConfig(r)
 	case messages.ResourceClusterMirror:
 		b.setMirrorConfig(r)
+	case messages.ResourceGroup:
+		b.setGroupConfig(r)
 	default:
 		return fmt.Errorf("%w: config resource type %d", ErrUnknownRecord, r.ResourceType)
 	}
@@ -222,6 +225,27 @@ func (b *builder) setBrokerConfig(r *wire.ConfigRecord) {
 	}
 	b.img.brokers[r.ResourceName] = put(m, r.Name, r.Value)
 	b.delta.Brokers = true
+}
+
+func (b *builder) setGroupConfig(r *wire.ConfigRecord) {
+	if b.ownGroup == nil {
+		b.ownGroup = make(map[string]bool)
+		b.img.groups = maps.Clone(b.img.groups)
+		if b.img.groups == nil {
+			b.img.groups = make(map[string]map[string]string)
+		}
+	}
+	m := b.img.groups[r.ResourceName]
+	if !b.ownGroup[r.ResourceName] {
+		m = maps.Clone(m)
+		b.ownGroup[r.ResourceName] = true
+	}
+	if m = put(m, r.Name, r.Value); len(m) == 0 {
+		delete(b.img.groups, r.ResourceName)
+	} else {
+		b.img.groups[r.ResourceName] = m
+	}
+	b.delta.Groups = true
 }
 
 func (b *builder) setMirrorConfig(r *wire.ConfigRecord) {

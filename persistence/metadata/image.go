@@ -28,6 +28,7 @@ type Image struct {
 	// brokers holds dynamic broker configs: "" is the default of all nodes, else
 	// the node id in decimal.
 	brokers map[string]map[string]string
+	groups  map[string]map[string]string // configs of groups, by name
 }
 
 // Topic is one topic of an image.
@@ -169,6 +170,9 @@ func (i *Image) BrokerOwnConfig(node messages.NodeID) map[string]string {
 	return i.brokers[brokerName(node)]
 }
 
+// GroupConfigs is what is set on groups, by name. It must not be changed.
+func (i *Image) GroupConfigs() map[string]map[string]string { return i.groups }
+
 // BrokerDefaultConfig is described with BrokerOwnConfig.
 func (i *Image) BrokerDefaultConfig() map[string]string { return i.brokers[""] }
 
@@ -183,6 +187,8 @@ type Delta struct {
 	Mirrors map[string]struct{}
 	// Brokers: a node registered or a dynamic broker config changed.
 	Brokers bool
+	// Groups: a config of a group changed.
+	Groups bool
 	// Controller: there is a new claim. Features: a level changed.
 	Controller bool
 	Features   bool

@@ -43,6 +43,9 @@ func (i *Image) records(add func(Record)) {
 	for _, name := range slices.Sorted(maps.Keys(i.brokers)) {
 		configRecords(add, messages.ResourceBroker, name, i.brokers[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(i.groups)) {
+		configRecords(add, messages.ResourceGroup, name, i.groups[name])
+	}
 }
 
 func (t *Topic) records(add func(Record)) {

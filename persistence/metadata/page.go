@@ -272,6 +272,8 @@ func shown(kind messages.ResourceType, name string) bool {
 		set = configs.Broker()
 	case messages.ResourceClusterMirror:
 		set = configs.Mirror()
+	case messages.ResourceGroup:
+		set = configs.Group()
 	default:
 		return false
 	}

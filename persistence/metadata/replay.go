@@ -233,7 +233,7 @@ func (sub *subscription) greet(img *Image) {
 	}
 	d := Delta{
 		Old: EmptyImage(), New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
-		Brokers: true, Controller: true, Features: true,
+		Brokers: true, Groups: true, Controller: true, Features: true,
 	}
 	for _, t := range img.sorted {
 		d.Topics[t.Name] = struct{}{}

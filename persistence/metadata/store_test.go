@@ -128,6 +128,34 @@ func TestStoreImagesNeverChange(t *testing.T) {
 	}
 }
 
+// TestStoreGroupConfigs: configs of groups are set, told, kept in snapshots and deleted.
+func TestStoreGroupConfigs(t *testing.T) {
+	s := openStore(t, newFakePartition(), nil)
+	var told []bool // of changes of what groups have
+	cancel := s.Subscribe(func(d Delta) {
+		if len(d.Old.GroupConfigs()) != len(d.New.GroupConfigs()) {
+			told = append(told, d.Groups)
+		}
+	})
+	value := "50000"
+	mustAppend(t, s, ConfigRecord(messages.ResourceGroup, "g", "consumer.session.timeout.ms", &value))
+	img := s.Image()
+	if img.GroupConfigs()["g"]["consumer.session.timeout.ms"] != value {
+		t.Fatalf("%v", img.GroupConfigs())
+	}
+	if !bytes.Contains(dump(t, img), []byte("consumer.session.timeout.ms")) {
+		t.Fatal("not in a snapshot")
+	}
+	mustAppend(t, s, ConfigRecord(messages.ResourceGroup, "g", "consumer.session.timeout.ms", nil))
+	if len(s.Image().GroupConfigs()) != 0 || img.GroupConfigs()["g"]["consumer.session.timeout.ms"] != value {
+		t.Fatal("the deletion isn't seen, or an old image changed")
+	}
+	cancel()
+	if fmt.Sprint(told) != "[true true]" {
+		t.Fatalf("subscribers were told %v", told)
+	}
+}
+
 func TestStoreSubscribersSeeEverythingInOrder(t *testing.T) {
 	s := openStore(t, newFakePartition(), nil)
 	mustAppend(t, s, topicRecords("a", 1, 1)...)

@@ -35,6 +35,7 @@ func entities() []entity {
 		{"topics", "topic", "topic", messages.ResourceTopic, false},
 		{"brokers", "broker", "broker", messages.ResourceBroker, true},
 		{"cluster-mirrors", "cluster-mirror", "mirror", messages.ResourceClusterMirror, false},
+		{"groups", "group", "group", messages.ResourceGroup, false},
 		{"clients", "client", "client", 0, true},
 	}
 }

@@ -33,7 +33,7 @@ func TestConfigsCommandLine(t *testing.T) {
 		"no action":            {[]string{server}, "Command must include exactly one action: --describe, --alter"},
 		"no server":            {[]string{"--describe", "--topic", "t"}, "--bootstrap-server must be specified"},
 		"no entity":            {[]string{server, "--describe"}, "At least one entity type must be specified"},
-		"bad entity":           {[]string{server, "--describe", "--entity-type", "users"}, "Invalid entity type users, the entity type must be one of topics, brokers, cluster-mirrors, clients with the --bootstrap-server argument"},
+		"bad entity":           {[]string{server, "--describe", "--entity-type", "users"}, "Invalid entity type users, the entity type must be one of topics, brokers, cluster-mirrors, groups, clients with the --bootstrap-server argument"},
 		"two entities":         {[]string{server, "--describe", "--topic", "t", "--broker", "1"}, "Only one entity may be specified"},
 		"broker name":          {[]string{server, "--describe", "--entity-type", "brokers", "--entity-name", "x"}, "The entity name for brokers must be a valid integer broker id, found: x"},
 		"mirror without name":  {[]string{server, "--describe", "--entity-type", "cluster-mirrors"}, "an entity name must be specified with --describe of cluster-mirrors"},
