@@ -202,3 +202,11 @@ func (l *fakeLog) powerLoss() {
 }
 
 var errFault = errors.New("injected fault")
+
+// Compact does nothing: nothing is ever due.
+func (l *fakeLog) Compact(context.Context, persistence.CompactionPolicy) (persistence.Compaction, error) {
+	return persistence.Compaction{}, nil
+}
+
+// PurgedTo is 0: see Compact.
+func (l *fakeLog) PurgedTo() int64 { return 0 }

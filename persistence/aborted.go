@@ -93,6 +93,9 @@ func (l *segLog) rebuildTxnIndex(s *segment) error {
 	defer l.wmu.Unlock()
 	l.fmu.Lock()
 	defer l.fmu.Unlock()
+	if !l.has(s) {
+		return nil // it was cut away or replaced meanwhile: what has its name now is another one
+	}
 	l.log().Warn("transaction index is rebuilt", zap.String("file", s.log.path()))
 	from, err := l.pickSnapshot(s.base, l.segs[0].base)
 	if err != nil {

@@ -81,7 +81,7 @@ func (l *segLog) appendParsed(batches []byte, hs []batch.Header) error {
 			l.log().Warn("producer snapshot not written", zap.Int64("offset", s.offset), zap.Error(err))
 		}
 	}
-	if err := l.writeIndexes(l.active(), pendingIndexBytes); err != nil {
+	if err := l.writeIndexes(l.activeNow(), pendingIndexBytes); err != nil {
 		l.log().Warn("index not written, kept in memory", zap.Error(err))
 	}
 	l.m.markDirty(l)

@@ -11,6 +11,8 @@
 // recover.go for the order). [Memory] is the twin of the Manager without a disk;
 // package faultfs is a disk that fails, package logtest the suite for all of
 // them. Logs are changed only by the journal (package cluster), which
-// decides what is valid; this package never assigns offsets, never rewrites a
-// batch that it was given, and opens a compressed one only to look up a time.
+// decides what is valid; this package never assigns offsets and opens a compressed
+// batch only to look up a time or to compact. Batches stay byte for byte what they
+// were until a log is compacted (package compact, compaction.go): then whole segments
+// are replaced by ones with fewer records at the same offsets.
 package persistence

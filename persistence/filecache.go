@@ -90,6 +90,15 @@ func (c *fileCache) refLocked(cf *cachedFile) {
 	cf.refs++
 }
 
+// adopt takes an open file for cf, with a reference that release gives back: until
+// then nobody opens it by its name, under which it may not be yet.
+func (c *fileCache) adopt(cf *cachedFile, f File) {
+	c.mu.Lock()
+	cf.f, cf.refs = f, 1
+	c.open++
+	c.mu.Unlock()
+}
+
 // release gives a reference back; wrote says that the file was changed.
 func (c *fileCache) release(cf *cachedFile, wrote bool) {
 	c.mu.Lock()

@@ -23,7 +23,7 @@ func TestGoldenFormats(t *testing.T) {
 	p.batches = []ProducerBatch{{FirstSequence: 5, LastSequence: 9, FirstOffset: 41, LastOffset: 45, Timestamp: 0x0102030405}}
 	prod.get(8)
 	st := newLogState(messages.PartitionKey{TopicID: id, CreatedAt: 9, Partition: 3}, 4)
-	st.number = 6
+	st.number, st.cleanedTo, st.purgedTo = 6, 7, 5
 	line := (&manifestLog{
 		topic: "t", partition: 1, topicID: id, createdAt: 2, number: 3, start: 4, end: 5, hasProducers: true,
 		epochs: []EpochEntry{{6, 4}}, segs: []manifestSegment{{4, 70, 5, 100, 4, 0}}, firstTS: 100, lastTimeTS: 100,
@@ -48,7 +48,8 @@ func TestGoldenFormats(t *testing.T) {
 		{
 			"state slot", hexOf(st.encode()),
 			"4b4753540001" + "0000" + "0000000000000006" + hexOf(id[:]) + "0000000300000000" + "0000000000000009" +
-				"0000000000000004" + "0000000000000004" + "0000000000000004" + "ffffffffffffffff" + "ffffffffffffffff" + "0000000000000000" + "6282c046",
+				"0000000000000004" + "0000000000000004" + "0000000000000004" + "ffffffffffffffff" + "ffffffffffffffff" + "0000000000000000" + "6282c046" + strings.Repeat("00", 28) +
+				"4b47434c" + "00000000" + "0000000000000006" + "0000000000000007" + "0000000000000005" + "7a9d6f83",
 		},
 		{
 			"manifest", hexOf(encodeManifest([][]byte{line})),

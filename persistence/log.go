@@ -15,7 +15,7 @@ import (
 // manager's background flush takes care of itself); any number of readers,
 // concurrently with the writer. Readers see whole batches only, and never bytes
 // at or above the log end they could have observed: a [Chunk] that is out keeps
-// its bytes while the log is cut, restarted, deleted or closed.
+// its bytes while the log is cut, compacted, restarted, deleted or closed.
 //
 // Durability: when Append returns, the bytes are in the operating system (a
 // crash of the process loses nothing); Flush makes them durable against power
@@ -122,6 +122,21 @@ type Log interface {
 	// Returns how many segments went. ctx bounds the work.
 	ApplyRetention(ctx context.Context, p RetentionPolicy) (deleted int, err error)
 
+	// Compact removes records that later ones with the same key have superseded
+	// (cleanup.policy=compact), with Kafka's rules for tombstones, transactions and
+	// producers, if that is due by p: from all segments below the active one, the high
+	// watermark and the first open transaction. Offsets, log start and end don't change,
+	// and the batch right below the cleaned end stays, if without records. Unlike other
+	// changes it may run while the log is written; where the log is cut or closed
+	// meanwhile it ends without an error. A segment is replaced as a whole or not at all,
+	// after a crash too; no room on the disk leaves everything as it was. Damaged data
+	// wraps ErrCorrupt and stays as it is.
+	Compact(ctx context.Context, p CompactionPolicy) (Compaction, error)
+	// PurgedTo: below that offset Compact may have removed tombstones and markers. A
+	// copy of the log that ends below it, and begins elsewhere than at the log start, has
+	// not seen what they deleted or ended.
+	PurgedTo() int64
+
 	// Flush makes everything appended so far durable and moves RecoveryPoint.
 	Flush() error
 	// Sync makes everything appended so far durable and need not move RecoveryPoint:
@@ -160,8 +175,10 @@ type Chunk struct {
 	Len   int
 
 	FirstOffset int64 // base offset of the first batch
-	NextOffset  int64 // offset after the last batch
-	release     func()
+	// NextOffset is where to read on: behind the last batch, or behind the hole that
+	// follows it (compaction).
+	NextOffset int64
+	release    func()
 }
 
 // NewChunk is for implementations of Log. release may be nil.

@@ -39,6 +39,8 @@ type manifestLog struct {
 	segs         []manifestSegment
 	firstTS      int64 // of the active segment
 	lastTimeTS   int64 // of the active segment
+	cleanedTo    int64 // see logState
+	purgedTo     int64
 }
 
 type manifestSegment struct {
@@ -69,6 +71,9 @@ func (e *manifestLog) encode() []byte {
 	num(int64(len(e.segs)))
 	for _, s := range e.segs {
 		num(s.base, s.size, s.next-s.base, s.maxTS, s.maxTSOffset-s.base, s.txns)
+	}
+	if e.cleanedTo != 0 || e.purgedTo != 0 {
+		num(e.cleanedTo, e.purgedTo)
 	}
 	return b
 }
@@ -124,6 +129,9 @@ func decodeManifestLog(line []byte) (*manifestLog, error) {
 		s.maxTSOffset += s.base
 		e.segs = append(e.segs, s)
 	}
+	if len(r.b) > 0 {
+		e.cleanedTo, e.purgedTo = r.num(), r.num()
+	}
 	if r.bad || len(e.segs) == 0 {
 		return nil, &CorruptError{File: manifestFile, Pos: -1, Offset: -1, Reason: "malformed line"}
 	}
@@ -157,6 +165,7 @@ func (e *manifestLog) segments(dir string) []*segment {
 func (e *manifestLog) state(key messages.PartitionKey) logState {
 	st := newLogState(key, e.start)
 	st.number, st.recoveryPoint, st.sidePoint = e.number, e.end, e.end
+	st.cleanedTo, st.purgedTo = e.cleanedTo, e.purgedTo
 	return st
 }
 
@@ -169,6 +178,7 @@ func (l *segLog) manifestLine() ([]byte, error) {
 		topic: l.info.TopicPartition.Topic, partition: l.info.TopicPartition.Partition,
 		topicID: l.info.Key.TopicID, createdAt: l.info.Key.CreatedAt, number: l.st.number,
 		start: l.start.Load(), end: l.end.Load(), hasProducers: len(l.prod.entries) > 0, epochs: l.epochs.entries,
+		cleanedTo: l.st.cleanedTo, purgedTo: l.st.purgedTo,
 	}
 	if f := filepath.Base(l.dir); f != l.info.TopicPartition.String() {
 		e.folder = f

@@ -168,6 +168,8 @@ type memLog struct {
 	epochs   epochCache
 	prod     producerState
 	aborted  []AbortedTxn
+
+	cleanedTo, purgedTo int64
 }
 
 func (l *memLog) open(cfg Config) bool {
@@ -316,7 +318,8 @@ func (l *memLog) Truncate(offset int64) (Cut, error) {
 func (l *memLog) cutLocked(offset int64) Cut {
 	cut := Cut{To: l.end}
 	old := l.batches
-	l.batches, l.end, l.prod, l.aborted, l.epochs = nil, l.segBases[0], producerState{}, nil, epochCache{}
+	epochs := l.epochs // compaction may have left nothing of some
+	l.batches, l.end, l.prod, l.aborted = nil, l.segBases[0], producerState{}, nil
 	for _, b := range old {
 		if b.h.LastOffset() >= offset {
 			cut.Records += int64(b.h.Records)
@@ -326,7 +329,9 @@ func (l *memLog) cutLocked(offset int64) Cut {
 		l.take(b)
 	}
 	l.end = max(l.end, l.start)
-	l.epochs.truncateStart(l.start)
+	l.epochs = epochs
+	l.epochs.truncateEnd(l.end)
+	l.cleanedTo, l.purgedTo = min(l.cleanedTo, l.end), min(l.purgedTo, l.end)
 	for n := len(l.segBases); n > 1 && l.segBases[n-1] > l.end; n-- {
 		l.segBases = l.segBases[:n-1]
 	}
@@ -359,6 +364,7 @@ func (l *memLog) restart(offset int64) (Cut, error) {
 	l.batches, l.prod, l.aborted, l.epochs = nil, producerState{}, nil, epochCache{}
 	l.segBases = []int64{offset}
 	l.start, l.end, l.rp = offset, offset, offset
+	l.cleanedTo, l.purgedTo = 0, 0
 	return cut, nil
 }
 

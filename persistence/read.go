@@ -202,6 +202,9 @@ func (l *segLog) rebuildIndexes(s *segment) error {
 	defer l.wmu.Unlock()
 	l.fmu.Lock()
 	defer l.fmu.Unlock()
+	if !l.has(s) {
+		return nil // it was cut away or replaced meanwhile: what has its name now is another one
+	}
 	l.log().Warn("index is rebuilt", zap.String("file", s.log.path()))
 	l.mu.RLock()
 	interval, size := l.cfg.IndexIntervalBytes, s.size

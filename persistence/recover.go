@@ -74,14 +74,15 @@ type recovery struct {
 	known bool // the state file was there
 	// newEpochs says that the epoch checkpoint isn't what the batches say.
 	newEpochs bool
-	dropped   bool  // files were removed: sync the folder
-	cutLimit  int64 // finish a truncation to here; MaxInt64 = none
+	onFile    []EpochEntry // what the epoch checkpoint says, oldest first
+	dropped   bool         // files were removed: sync the folder
+	cutLimit  int64        // finish a truncation to here; MaxInt64 = none
 }
 
 // recover brings a log to a state in which all that was flushed is there and
 // what stands behind it is whole and valid, from whatever a crash has left.
 //
-//  1. finish a restart or a truncation that was under way
+//  1. finish a restart, a truncation, or a swap of cleaned segments that was under way
 //  2. drop segments below the log start
 //  3. below the side point believe indexes, epochs and the producer snapshot;
 //     walk from there, rebuilding them; from the recovery point on check CRCs
@@ -225,6 +226,14 @@ func (r *recovery) readFolder() error {
 			}
 		}
 	}
+	if st.restartAt < 0 {
+		if err := r.finishSwaps(list); err != nil {
+			return err
+		}
+	}
+	if err := l.removeCleaned(); err != nil {
+		return err
+	}
 	slices.Sort(r.bases)
 	if st.restartAt >= 0 {
 		return r.finishRestart(list)
@@ -332,7 +341,8 @@ func (r *recovery) loadEpochs(from int64) error {
 	if err == nil {
 		entries, err = decodeEpochs(name, b)
 	}
-	c := epochCache{entries: entries}
+	r.onFile = entries
+	c := epochCache{entries: slices.Clone(entries)}
 	// an entry at the log start may come from batches that are gone
 	c.truncateStart(l.start.Load())
 	c.truncateEnd(max(from, l.start.Load()+1))
@@ -385,6 +395,13 @@ func (r *recovery) checkEpochs(entries []EpochEntry, from int64) error {
 			return err
 		}
 		inside := i == 0 && e.StartOffset <= l.start.Load()
+		next := from
+		if i+1 < len(entries) {
+			next = entries[i+1].StartOffset
+		}
+		if ok && h.BaseOffset >= next || !ok && e.StartOffset < r.st.cleanedTo {
+			continue // compaction has left nothing of it
+		}
 		if !ok && inside && len(entries) == 1 {
 			return nil // nothing is left but what the log start remembers
 		}
@@ -430,6 +447,10 @@ func (l *segLog) headerIn(s *segment, offset int64) (batch.Header, error) {
 	}
 	defer l.m.cache.release(s.log, false)
 	h, _, err := v.locate(f, offset)
+	if errors.Is(err, errBadIndex) {
+		v.off.count, v.off.pending = 0, nil // without it, then
+		h, _, err = v.locate(f, offset)
+	}
 	return h, err
 }
 

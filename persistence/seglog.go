@@ -17,6 +17,7 @@ import (
 
 // segLog is a [Log] on segments. Locks, always taken in this order:
 //
+//	cmu  whoever compacts it
 //	wmu  whoever changes the log (append, truncate, raise, roll, close)
 //	fmu  whoever syncs it, and everything under fields marked so
 //	mu   state in memory; held for moments, never during a sync or a write
@@ -27,6 +28,8 @@ type segLog struct {
 	m    *Manager
 	dir  string
 	info Info
+
+	cmu sync.Mutex // held by Compact
 
 	wmu sync.Mutex
 	hs  []batch.Header // scratch of Append; wmu
@@ -50,7 +53,8 @@ type segLog struct {
 	epochsDirty bool
 	namesDirty  bool // files were created or removed since the folder was synced
 	prod        producerState
-	cuts        uint64 // grows when offsets are taken back: readers and flushes look again
+	cuts        uint64 // grows when offsets are taken back, or segments replaced: readers and flushes look again
+	takenBack   uint64 // grows when offsets are taken back
 	failure     error
 	closed      bool
 	line        []byte // manifest line of a log that isn't loaded
@@ -293,6 +297,14 @@ func (l *segLog) view(s *segment) (segView, error) {
 	return v, nil
 }
 
+// activeNow is active for a caller who holds wmu only: no other segment becomes the
+// last one, but the list may be replaced by a compaction.
+func (l *segLog) activeNow() *segment {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.active()
+}
+
 // updateTotals sets size and newest epoch; the caller holds mu.
 func (l *segLog) updateTotals() {
 	total := int64(0)
@@ -303,6 +315,14 @@ func (l *segLog) updateTotals() {
 	l.latest.Store(l.epochs.latest())
 }
 
+// has reports whether s is one of the log's segments now.
+func (l *segLog) has(s *segment) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Contains(l.segs, s)
+}
+
+// active is the last segment; the caller holds mu, or wmu and fmu.
 func (l *segLog) active() *segment { return l.segs[len(l.segs)-1] }
 
 // removeSegments deletes the files of segments that are out of segs already,

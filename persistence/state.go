@@ -19,6 +19,10 @@ import (
 //	36  unused            40 created at int64     48 log start int64
 //	56  recovery point    64 side point           72 cut to
 //	80  restart at        88 unused               96 CRC32C of bytes 0 to 95
+//	128 magic "KGCL"      132 unused              136 number uint64
+//	144 cleaned to int64  152 purged to int64     160 CRC32C of bytes 128 to 159
+//
+// The second part is about compaction; it counts if its number is the slot's.
 //
 // What a slot says is durable by itself already when the slot is written (data
 // below the recovery point is synced, and so on), so a slot need not be synced,
@@ -32,13 +36,18 @@ type logState struct {
 	sidePoint     int64 // indexes, epochs and a producer snapshot are durable up to here
 	cutTo         int64 // NoOffset = none
 	restartAt     int64 // NoOffset = none
+	cleanedTo     int64 // compaction has read everything below
+	purgedTo      int64 // below it tombstones and markers may be gone
 }
 
 const (
 	stateFile     = "kagami.state"
 	stateSlotStep = 512
 	stateSlotSize = 100
+	stateCleanPos = 128
+	stateSizeMax  = stateCleanPos + 36
 	stateMagic    = "KGST"
+	stateClean    = "KGCL"
 	stateVersion  = 1
 )
 
@@ -53,7 +62,7 @@ func newLogState(key messages.PartitionKey, start int64) logState {
 
 func (s logState) encode() []byte {
 	be := binary.BigEndian
-	b := make([]byte, stateSlotSize)
+	b := make([]byte, stateSizeMax)
 	copy(b, stateMagic)
 	be.PutUint16(b[4:], stateVersion)
 	be.PutUint64(b[8:], s.number)
@@ -63,7 +72,26 @@ func (s logState) encode() []byte {
 		be.PutUint64(b[40+8*i:], uint64(v))
 	}
 	be.PutUint32(b[96:], crc32.Checksum(b[:96], castagnoli))
+	c := b[stateCleanPos:]
+	copy(c, stateClean)
+	be.PutUint64(c[8:], s.number)
+	be.PutUint64(c[16:], uint64(s.cleanedTo))
+	be.PutUint64(c[24:], uint64(s.purgedTo))
+	be.PutUint32(c[32:], crc32.Checksum(c[:32], castagnoli))
 	return b
+}
+
+// decodeClean reads the part about compaction, which older files don't have: then
+// nothing was ever cleaned.
+func (s *logState) decodeClean(b []byte) {
+	be := binary.BigEndian
+	if len(b) < stateSizeMax {
+		return
+	}
+	c := b[stateCleanPos:]
+	if string(c[:4]) == stateClean && be.Uint64(c[8:]) == s.number && crc32.Checksum(c[:32], castagnoli) == be.Uint32(c[32:]) {
+		s.cleanedTo, s.purgedTo = int64(be.Uint64(c[16:])), int64(be.Uint64(c[24:]))
+	}
 }
 
 func decodeSlot(b []byte) (logState, bool) {
@@ -80,6 +108,7 @@ func decodeSlot(b []byte) (logState, bool) {
 	copy(s.key.TopicID[:], b[16:])
 	s.key.Partition = int32(be.Uint32(b[32:]))
 	s.key.CreatedAt = i64(40)
+	s.decodeClean(b)
 	return s, true
 }
 

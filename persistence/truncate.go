@@ -79,6 +79,7 @@ func (l *segLog) truncateLocked(offset int64) (Cut, error) {
 	l.st.cutTo = offset
 	l.st.recoveryPoint = min(l.st.recoveryPoint, p.end)
 	l.st.sidePoint = min(l.st.sidePoint, snap)
+	l.st.cleanedTo, l.st.purgedTo = min(l.st.cleanedTo, p.end), min(l.st.purgedTo, p.end)
 	if err := l.announce(before); err != nil {
 		return Cut{}, err
 	}
@@ -223,6 +224,7 @@ func (l *segLog) hideAbove(p cutPoint) (removed []*segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cuts++
+	l.takenBack++
 	removed = l.segs[p.keep:]
 	l.segs = slices.Clone(l.segs[:p.keep])
 	s := l.active()
@@ -442,6 +444,7 @@ func (l *segLog) restartLocked(restart bool, offset int64) (Cut, error) {
 	fresh := newEmptySegment(l.dir, offset)
 	l.mu.Lock()
 	l.cuts++
+	l.takenBack++
 	old := l.segs
 	l.segs = []*segment{fresh}
 	l.prod, l.epochs, l.epochsDirty = producerState{}, epochCache{}, true

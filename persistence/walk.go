@@ -227,10 +227,22 @@ func asCorrupt(err error) (*CorruptError, bool) {
 	return c, ok
 }
 
+// epochsInHole takes the epochs that began between the batch before, which ends at from,
+// and the batch h: their first batches were compacted away, so only the checkpoint knows.
+func (r *recovery) epochsInHole(from int64, h batch.Header) {
+	for len(r.onFile) > 0 && r.onFile[0].StartOffset < h.BaseOffset {
+		e := r.onFile[0]
+		if r.onFile = r.onFile[1:]; e.StartOffset >= from && e.Epoch <= h.LeaderEpoch && e.Epoch >= r.l.epochs.latest() {
+			r.l.epochs.assign(e.Epoch, e.StartOffset)
+		}
+	}
+}
+
 func (r *recovery) take(s *segment, h batch.Header, body []byte) {
 	l := r.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	r.epochsInHole(s.next, h)
 	s.add(h, l.cfg.IndexIntervalBytes)
 	l.epochs.assign(h.LeaderEpoch, h.BaseOffset)
 	for _, t := range l.prod.apply(h, body) {
@@ -360,6 +372,7 @@ func (r *recovery) finish(from int64) error {
 	l.st.key = l.info.Key
 	l.st.recoveryPoint, l.st.sidePoint = rp, min(from, end)
 	l.st.cutTo, l.st.restartAt = messages.NoOffset, messages.NoOffset
+	l.st.cleanedTo, l.st.purgedTo = min(l.st.cleanedTo, end), min(l.st.purgedTo, end)
 	l.sideBytes = 0
 	// The newest slot may not be durable, and the one that is may still order a
 	// cut that is done: the first flush syncs it before anything counts as flushed.
