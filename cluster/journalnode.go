@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"kagami/cluster/journal"
 	"kagami/internal/clock"
@@ -464,16 +465,31 @@ func (j *Journal) Checkpoint() error {
 // become durable with the shard's record. On an error all of them stay dirty. hold: the
 // record has to stay where it is.
 func (s *shard) stabilise(dirty map[*streamed]struct{}) (hold bool, err error) {
+	var work errgroup.Group
+	work.SetLimit(stabiliseMax)
+	var holds atomic.Bool
 	for o := range dirty {
-		held, err := o.stabilise()
-		if err != nil {
-			s.restoreDirty(dirty)
-			return false, fmt.Errorf("checkpoint %s: %w", o.d.key, err)
-		}
-		hold = hold || held
+		work.Go(func() error {
+			held, err := o.stabilise()
+			if err != nil {
+				return fmt.Errorf("checkpoint %s: %w", o.d.key, err)
+			}
+			if held {
+				holds.Store(true)
+			}
+			return nil
+		})
 	}
-	return hold, nil
+	if err := work.Wait(); err != nil {
+		s.restoreDirty(dirty)
+		return false, err
+	}
+	return holds.Load(), nil
 }
+
+// stabiliseMax is how many logs of a shard are flushed at a time: they hardly compute,
+// and share syncs.
+const stabiliseMax = 64
 
 func (s *shard) restoreDirty(dirty map[*streamed]struct{}) {
 	s.dirtyMu.Lock()

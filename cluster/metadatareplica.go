@@ -19,7 +19,8 @@ var MetadataTopicID = messages.TopicID{15: 1}
 const metadataSegmentBytes = 64 << 20
 
 // OpenMetadataReplica opens or creates this node's copy of the metadata log,
-// which has to be there before any image is. Every append is synced. The
+// which has to be there before any image is. Every append is synced (on a node of
+// several by the journal). The
 // controller claims it (under its own epochs) before it appends; the caller
 // closes it, after the metadata store.
 func OpenMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStore, checkpoints *Checkpoints, zl *zap.Logger) (*Replica, error) {
@@ -37,7 +38,7 @@ func openMetadataReplica(ctx context.Context, node messages.NodeID, logs LogStor
 		TopicPartition: messages.TopicPartition{Topic: messages.ClusterMetadataTopic},
 		Key:            messages.PartitionKey{TopicID: MetadataTopicID},
 	}
-	cfg := persistence.Config{FlushAlways: true, SegmentBytes: metadataSegmentBytes}
+	cfg := persistence.Config{FlushAlways: s == nil, SegmentBytes: metadataSegmentBytes}
 	log, err := openOrCreate(ctx, logs, info, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open metadata log: %w", err)

@@ -38,12 +38,14 @@ type ReplicasOptions struct {
 	Journal *Journal
 	// Static is the node's own configuration, with Kafka's key names.
 	Static map[string]string
-	// FlushAlways syncs every append of data too. Internal topics always are.
+	// FlushAlways syncs every append of data too. Internal topics always are. With a
+	// Journal neither is: what isn't synced here is in the stream.
 	FlushAlways bool
 	// RetentionInterval is log.retention.check.interval.ms. Default 5 minutes.
 	RetentionInterval time.Duration
 	// Parallel is how many partitions are opened, claimed or closed at a time.
-	// Default 32: they wait for the disk and share its syncs.
+	// Default 32: they wait for the disk and share its syncs. With a Journal more are
+	// claimed at a time.
 	Parallel int
 	// ClaimTimeout bounds one claim. Default 10 s.
 	ClaimTimeout time.Duration
@@ -94,14 +96,15 @@ type Replicas struct {
 
 	work   sync.Mutex // guards what follows
 	todo   map[string]struct{}
-	target *metadata.Image // to be applied with todo; nil = nothing to do
-	newest *metadata.Image // last target
-	broker bool            // broker configs changed: all topics' configs
-	wake   chan struct{}   // capacity 1
-	opened int64           // offset of the last image whose replicas are open
-	done   int64           // offset of the last image applied: claimed as well
-	moved  chan struct{}   // closed and replaced when opened or done moved
-	claims claimWork       // handed from the opening goroutine to the claiming one
+	target *metadata.Image               // to be applied with todo; nil = nothing to do
+	newest *metadata.Image               // last target
+	broker bool                          // broker configs changed: all topics' configs
+	wake   chan struct{}                 // capacity 1
+	wanted map[messages.TopicID]struct{} // topics that the journal waits for
+	opened int64                         // offset of the last image whose replicas are open
+	done   int64                         // offset of the last image applied: claimed as well
+	moved  chan struct{}                 // closed and replaced when opened or done moved
+	claims claimWork                     // handed from the opening goroutine to the claiming one
 	subs   []*replicaSub
 	closed bool
 
@@ -146,7 +149,7 @@ func NewReplicas(ctx context.Context, o ReplicasOptions) *Replicas {
 	rs := &Replicas{
 		opts: o, log: o.Logger.Named("replicas"), stop: stop,
 		byName: make(map[string]*topicReplicas), byID: make(map[messages.TopicID]*topicReplicas),
-		todo: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		todo: make(map[string]struct{}), wake: make(chan struct{}, 1), wanted: make(map[messages.TopicID]struct{}),
 		opened: messages.NoOffset, done: messages.NoOffset, moved: make(chan struct{}),
 		claims: claimWork{topics: make(map[string]struct{}), retry: make(map[string]struct{}), wake: make(chan struct{}, 1)},
 	}
@@ -178,20 +181,23 @@ func (rs *Replicas) ByID(id messages.TopicID, partition int32) (*Replica, error)
 }
 
 // byKey is the replica that a journal's operation is for, nil if this node has
-// none. It waits until the image knows the partition.
+// none. It waits until the image knows the partition and the topic is open, which
+// comes before others then.
 func (rs *Replicas) byKey(ctx context.Context, key messages.PartitionKey) (*Replica, error) {
+	if r, _, ok := rs.opening(key); ok {
+		return r, nil
+	}
 	for {
 		rs.work.Lock()
 		opened, moved, closed := rs.opened, rs.moved, rs.closed
+		rs.wanted[key.TopicID] = struct{}{}
 		rs.work.Unlock()
-		rs.mu.RLock()
-		t := rs.byID[key.TopicID]
-		rs.mu.RUnlock()
+		r, t, ok := rs.opening(key)
 		switch {
 		case closed:
 			return nil, ErrClosed
-		case t != nil && t.topic.CreatedAt == key.CreatedAt && int(key.Partition) < len(t.replicas):
-			return t.replicas[key.Partition], nil
+		case ok:
+			return r, nil
 		case opened >= key.CreatedAt && (t == nil || t.topic.CreatedAt > key.CreatedAt):
 			return nil, nil // deleted since
 		}
@@ -201,6 +207,18 @@ func (rs *Replicas) byKey(ctx context.Context, key messages.PartitionKey) (*Repl
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// opening is the replica of a partition (nil: not on this node) if its topic is open,
+// and what is open under the topic's id.
+func (rs *Replicas) opening(key messages.PartitionKey) (r *Replica, t *topicReplicas, ok bool) {
+	rs.mu.RLock()
+	defer rs.mu.RUnlock()
+	t = rs.byID[key.TopicID]
+	if t != nil && t.topic.CreatedAt == key.CreatedAt && int(key.Partition) < len(t.replicas) {
+		return t.replicas[key.Partition], t, true
+	}
+	return nil, t, false
 }
 
 // Leading is Get for whoever serves clients: the replica is led by this node,
@@ -418,14 +436,17 @@ func (rs *Replicas) Close() error {
 }
 
 // parallel calls f for 0 to n-1 in Parallel goroutines and waits.
-func (rs *Replicas) parallel(n int, f func(i int)) {
+func (rs *Replicas) parallel(n int, f func(i int)) { inParallel(rs.opts.Parallel, n, f) }
+
+// inParallel calls f for 0 to n-1 in at most that many goroutines and waits.
+func inParallel(goroutines, n int, f func(i int)) {
 	if n == 1 {
 		f(0)
 		return
 	}
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range min(n, rs.opts.Parallel) {
+	for range min(n, goroutines) {
 		workers.Go(func() {
 			for i := range next {
 				f(i)

@@ -60,15 +60,58 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 		}
 	}
 	node := rs.nodeConfig(img)
+	left := make(map[messages.TopicID]*metadata.Topic, len(topics))
+	for name := range topics {
+		if t := img.Topic(name); t != nil {
+			left[t.ID] = t
+		}
+	}
+	partitions := 0
+	for len(left) > 0 {
+		partitions += rs.part(ctx, rs.nextTopics(left), node)
+	}
+	if partitions > 1000 {
+		rs.log.Info("replicas follow the image", zap.Int("partitions", partitions),
+			zap.Int64(messages.FieldOffset, img.Offset()), zap.Duration("took", rs.opts.Clock.Now().Sub(began)))
+	}
+}
+
+// partPartitions is about how many partitions are opened before they can be found: an
+// operation that comes for one of them holds up its shard until then.
+const partPartitions = 256
+
+// nextTopics takes topics of about partPartitions partitions out of left, those first
+// that the journal waits for.
+func (rs *Replicas) nextTopics(left map[messages.TopicID]*metadata.Topic) (out []*metadata.Topic) {
+	partitions := 0
+	take := func(t *metadata.Topic) {
+		out, partitions = append(out, t), partitions+len(t.Partitions)
+		delete(left, t.ID)
+	}
+	rs.work.Lock()
+	for id := range rs.wanted {
+		if t := left[id]; t != nil {
+			take(t)
+		}
+	}
+	clear(rs.wanted)
+	rs.work.Unlock()
+	for _, t := range left {
+		if partitions >= partPartitions {
+			break
+		}
+		take(t)
+	}
+	return out
+}
+
+// part brings a part of a round's topics up to date and makes them visible.
+func (rs *Replicas) part(ctx context.Context, topics []*metadata.Topic, node map[string]string) (partitions int) {
 	var tasks []*task
 	next := make(map[string]*topicReplicas, len(topics))
-	for name := range topics {
-		t := img.Topic(name)
-		if t == nil {
-			continue
-		}
-		n := rs.nextReplicas(t, settingsOf(t, node, rs.opts.FlushAlways))
-		next[name] = n
+	for _, t := range topics {
+		n := rs.nextReplicas(t, rs.settings(t, node))
+		next[t.Name] = n
 		for p := range t.Partitions {
 			tasks = append(tasks, &task{topic: t, next: n, settings: n.settings, p: int32(p)})
 		}
@@ -81,10 +124,12 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 	rs.remember(tasks)
 	rs.publish(next, tasks)
 	rs.watch(tasks)
-	if len(tasks) > 1000 {
-		rs.log.Info("replicas follow the image", zap.Int("partitions", len(tasks)),
-			zap.Int64(messages.FieldOffset, img.Offset()), zap.Duration("took", rs.opts.Clock.Now().Sub(began)))
+	rs.work.Lock()
+	if !rs.closed {
+		rs.movedLocked()
 	}
+	rs.work.Unlock()
+	return len(tasks)
 }
 
 // nextReplicas starts from the replicas that are there.

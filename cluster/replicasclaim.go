@@ -80,6 +80,9 @@ func (rs *Replicas) claim(ctx context.Context) {
 	}
 }
 
+// claimsMax is how many claims wait for the journal at a time, which gathers them.
+const claimsMax = 1024
+
 // claimTopics claims the partitions of topics that img says are led here.
 func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics map[string]struct{}) {
 	type claim struct {
@@ -104,7 +107,11 @@ func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics
 		}
 	}
 	again := make([]bool, len(todo))
-	rs.parallel(len(todo), func(i int) {
+	at := rs.opts.Parallel
+	if rs.opts.Journal != nil {
+		at = max(at, claimsMax)
+	}
+	inParallel(at, len(todo), func(i int) {
 		c := todo[i]
 		if ctx.Err() == nil {
 			again[i] = !rs.lead(ctx, c.r, c.want, c.none)

@@ -31,7 +31,7 @@ const producerExpiry = "producer.id.expiration.ms"
 
 // settingsOf reads the configs of t over those of the node. Internal topics are
 // synced in every append, whatever the configs say; others with flush.messages=1
-// or flush.ms=0.
+// or flush.ms=0. On a node of several the journal does that, see settings.
 func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) topicSettings {
 	v := configs.TopicValues(t.Configs, node)
 	s := topicSettings{
@@ -47,6 +47,15 @@ func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) top
 		retentionMillis: v.Int64(configs.RetentionMs),
 		retentionBytes:  v.Int64(configs.RetentionBytes),
 	}
+	return s
+}
+
+// settings are those of a topic's replicas. A stream has what isn't synced here: after
+// a crash the log is cut back to its checkpoint, whatever else was synced, and the
+// stream is applied again from there.
+func (rs *Replicas) settings(t *metadata.Topic, node map[string]string) topicSettings {
+	s := settingsOf(t, node, rs.opts.FlushAlways)
+	s.log.FlushAlways = s.log.FlushAlways && rs.opts.Journal == nil
 	return s
 }
 

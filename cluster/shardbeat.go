@@ -65,9 +65,7 @@ func (s *shard) beatBack(number uint64) {
 	}
 	b := s.beats[i]
 	s.beats = append(s.beats[:0], s.beats[i+1:]...)
-	for _, message := range b.before {
-		s.proposer.Lost(message)
-	}
+	lost := slices.DeleteFunc(b.before, func(message uint64) bool { return !s.proposer.Lost(message) })
 	s.mu.Unlock()
 	s.beatAt.Store(max(s.beatAt.Load(), b.at))
 	if s.isolated.Load() {
@@ -76,8 +74,8 @@ func (s *shard) beatBack(number uint64) {
 		default:
 		}
 	}
-	if len(b.before) > 0 {
-		s.log.Debug("journal messages got lost", zap.Uint64s("numbers", b.before))
+	if len(lost) > 0 {
+		s.log.Debug("journal messages got lost", zap.Uint64s("numbers", lost))
 		s.pumpNow()
 	}
 }

@@ -279,19 +279,20 @@ func (p *Proposer) Acked(number, sequence uint64) (unknown []Ticket) {
 }
 
 // Lost says that a message in flight got lost, or that nobody knows: Next gives it
-// out again.
-func (p *Proposer) Lost(number uint64) {
+// out again. It reports whether the message was in flight.
+func (p *Proposer) Lost(number uint64) bool {
 	m := p.find(number)
 	if m == nil || m.state != sentInFlight {
-		return
+		return false
 	}
 	m.state = sentLost
 	if m.live == 0 {
 		p.done(m)
 		p.shrink()
-		return
+		return true
 	}
 	heap.Push(&p.lost, number)
+	return true
 }
 
 // Unanswered are the numbers of the messages that were given out and neither came back
