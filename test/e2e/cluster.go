@@ -66,6 +66,7 @@ func PrepareCluster(opts ClusterOptions) (*Cluster, error) {
 		props := map[string]string{"node.id": fmt.Sprint(id)}
 		maps.Copy(props, clusterSettings)
 		maps.Copy(props, opts.Properties)
+		maps.Copy(props, propertiesByHand())
 		if !opts.Alone {
 			maps.Copy(props, c.peers(id))
 		}
@@ -75,6 +76,18 @@ func PrepareCluster(opts ClusterOptions) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// propertiesByHand are settings that a run by hand gives to every node of every
+// cluster, KAGAMI_CLUSTER_PROPERTIES=key=value,key=value.
+func propertiesByHand() map[string]string {
+	out := map[string]string{}
+	for pair := range strings.SplitSeq(os.Getenv("KAGAMI_CLUSTER_PROPERTIES"), ",") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // peers are the settings that make a node one of several.
@@ -103,9 +116,7 @@ func StartCluster(tb testing.TB, opts ClusterOptions) *Cluster {
 		tb.Fatalf("prepare cluster: %v", err)
 	}
 	tb.Cleanup(func() {
-		if tb.Failed() {
-			c.showLogs(tb)
-		}
+		c.showLogs(tb)
 		if err := c.Close(); err != nil {
 			tb.Errorf("end cluster: %v", err)
 		}
@@ -121,15 +132,17 @@ func StartCluster(tb testing.TB, opts ClusterOptions) *Cluster {
 	return c
 }
 
-// showLogs prints the ends of the nodes' logs. KAGAMI_CLUSTER_LOGS names a folder
-// that gets them whole.
+// showLogs prints the ends of the nodes' logs if the test has failed.
+// KAGAMI_CLUSTER_LOGS names a folder that gets them whole in any case.
 func (c *Cluster) showLogs(tb testing.TB) {
 	tb.Helper()
 	for _, id := range c.IDs() {
 		if c.nodes[id].process == nil {
 			continue
 		}
-		tb.Logf("--- node %d:\n%s", id, c.nodes[id].process.Tail(40))
+		if tb.Failed() {
+			tb.Logf("--- node %d:\n%s", id, c.nodes[id].process.Tail(40))
+		}
 		if dir := os.Getenv("KAGAMI_CLUSTER_LOGS"); dir != "" {
 			name := filepath.Join(dir, fmt.Sprintf("%s-node-%d.log", strings.ReplaceAll(tb.Name(), "/", "_"), id))
 			if err := os.WriteFile(name, []byte(c.nodes[id].process.Log()), 0o644); err != nil {

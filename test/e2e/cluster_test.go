@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func (w *world) led(topics []string, by ...int) map[string][]int32 {
 	ctx, cancel := context.WithTimeout(w.ctx, healTimeout)
 	defer cancel()
 	out := map[string][]int32{}
-	require.NoError(w.t, kafka.Poll(ctx, func() error {
+	require.NoError(w.t, w.poll(ctx, func() error {
 		for _, topic := range topics {
 			d, err := w.b.Topic(ctx, topic)
 			if err != nil {
@@ -143,6 +144,25 @@ func (w *world) kill9(mirror string, id int, topics ...string) time.Duration {
 	return time.Since(began)
 }
 
+// poll is kafka.Poll. With KAGAMI_CLUSTER_TRACE it tells what is waited for, each
+// time that changes.
+func (w *world) poll(ctx context.Context, f func() error) error {
+	w.t.Helper()
+	if os.Getenv("KAGAMI_CLUSTER_TRACE") == "" {
+		return kafka.Poll(ctx, f)
+	}
+	began, last := time.Now(), ""
+	return kafka.Poll(ctx, func() error {
+		asked := time.Now()
+		err := f()
+		if text := fmt.Sprint(err); text != last {
+			last = text
+			w.t.Logf("%s after %v, asked for %v: %.300s", time.Now().UTC().Format("15:04:05.000"), time.Since(began).Round(time.Millisecond), time.Since(asked).Round(time.Millisecond), text)
+		}
+		return err
+	})
+}
+
 // fetching waits until every partition of the topics has got more from its source,
 // which must be under load. Positions count from the call on.
 func (w *world) fetching(mirror string, topics ...string) {
@@ -154,7 +174,7 @@ func (w *world) fetching(mirror string, topics ...string) {
 		partition int32
 	}
 	first := map[at]int64{}
-	require.NoError(w.t, kafka.Poll(ctx, func() error {
+	require.NoError(w.t, w.poll(ctx, func() error {
 		ps, err := w.partitionsOf(ctx, mirror)
 		if err != nil {
 			return err

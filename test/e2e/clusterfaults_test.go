@@ -3,8 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,18 +18,22 @@ import (
 	"kagami/test/kafka"
 )
 
-// clusterRounds is how many faults a cluster lives through, as KAGAMI_CLUSTER_ROUNDS
-// says: 4 have every role, 12 every fault of every role. Not set: 2, a kill -9 and a
-// SIGSTOP.
-func clusterRounds(t *testing.T) int {
+// clusterRounds are the faults that a cluster lives through: as many as
+// KAGAMI_CLUSTER_ROUNDS says, from the one with number KAGAMI_CLUSTER_FIRST on (from
+// 1, the default). 4 have every role, 12 every fault of every role. Not set: 2, a
+// kill -9 and a SIGSTOP.
+func clusterRounds(t *testing.T) (first, rounds int) {
 	t.Helper()
-	text := os.Getenv("KAGAMI_CLUSTER_ROUNDS")
-	if text == "" {
-		return 2
+	number := func(name string, otherwise int) int {
+		text := os.Getenv(name)
+		if text == "" {
+			return otherwise
+		}
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err, name)
+		return n
 	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "KAGAMI_CLUSTER_ROUNDS")
-	return n
+	return number("KAGAMI_CLUSTER_FIRST", 1), number("KAGAMI_CLUSTER_ROUNDS", 2)
 }
 
 // Roles that a node can be hit in, and what hits it.
@@ -91,7 +97,7 @@ func (w *world) askHolder(ctx context.Context, role, mirror, topic string) (int,
 
 // hit carries out a fault, waits until the two nodes that are left lead everything
 // and fetch, undoes the fault, and waits until the node is in sync everywhere.
-func (w *world) hit(fault string, id int, mirror string, mirrored, written []string) time.Duration {
+func (w *world) hit(fault string, id int, mirror string, mirrored, written []string) healed {
 	w.t.Helper()
 	began := time.Now()
 	node := w.nodes.Node(id)
@@ -107,15 +113,85 @@ func (w *world) hit(fault string, id int, mirror string, mirrored, written []str
 		w.nodes.Cuts.Cut(id)
 		undo = func() { w.nodes.Cuts.Heal(id) }
 	}
+	all := slices.Concat([]string{messages.MirrorStateTopic}, mirrored, written)
 	alive := w.nodes.Others(id)
-	w.through(alive, func(w *world) {
-		w.led(append(append([]string{messages.MirrorStateTopic}, mirrored...), written...), alive...)
-		w.fetching(mirror, mirrored...)
-	})
-	took := time.Since(began)
+	w.ledAt(alive, all...)
+	out := healed{led: time.Since(began)}
+	w.growing(mirror, alive, mirrored...)
+	out.fetching = time.Since(began)
+	w.through(alive, func(w *world) { w.describes(mirror, "MIRRORING", math.MaxInt64, mirrored...) })
+	out.described = time.Since(began)
+	undone := time.Now()
 	undo()
-	w.inSync(append(append([]string{messages.MirrorStateTopic}, mirrored...), written...), w.nodes.IDs()...)
-	return took
+	w.inSync(all, w.nodes.IDs()...)
+	out.inSync = time.Since(undone)
+	return out
+}
+
+// healed tells how long a fault lasted for the nodes that were left: until all
+// partitions were led, fetching again, and described as such to clients; and how long
+// the node took to be in sync after the fault.
+type healed struct{ led, fetching, described, inSync time.Duration }
+
+func (h healed) String() string {
+	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("led after %v, fetching %v, described %v; in sync %v after the fault", ms(h.led), ms(h.fetching), ms(h.described), ms(h.inSync))
+}
+
+// ledAt waits until each of the nodes tells that one of them leads each partition.
+func (w *world) ledAt(ids []int, topics ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, healTimeout)
+	defer cancel()
+	for _, id := range ids {
+		require.NoError(w.t, w.poll(ctx, func() error {
+			leaders, err := w.nodes.Node(id).Leaders(ctx, topics...)
+			if err != nil {
+				return fmt.Errorf("node %d: %w", id, err)
+			}
+			for _, topic := range topics {
+				for p, leader := range leaders[topic] {
+					if !slices.Contains(ids, int(leader)) {
+						return fmt.Errorf("node %d says that %s-%d is led by node %d, want one of %v", id, topic, p, leader, ids)
+					}
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+// growing waits until every partition of the topics has got more from its source,
+// which must be under load, as one of the nodes knows it.
+func (w *world) growing(mirror string, ids []int, topics ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, healTimeout)
+	defer cancel()
+	first := map[string]int64{}
+	require.NoError(w.t, w.poll(ctx, func() error {
+		rows, err := w.nodes.Node(ids[0]).MirrorRows(ctx, mirror)
+		if err != nil {
+			return err
+		}
+		var behind error
+		for _, row := range rows {
+			if !slices.Contains(topics, row.Topic) {
+				continue
+			}
+			at := fmt.Sprintf("%s-%d", row.Topic, row.Partition)
+			if row.End < 0 || !slices.Contains(ids, row.Leader) {
+				behind = fmt.Errorf("%s, of node %d: %s", at, row.Leader, row.Error)
+				continue
+			}
+			if _, ok := first[at]; !ok {
+				first[at] = row.End
+			}
+			if row.State != "MIRRORING" || row.End <= first[at] {
+				behind = fmt.Errorf("%s of node %d is %s at %d, was at %d: %s", at, row.Leader, row.State, row.End, first[at], row.Error)
+			}
+		}
+		return behind
+	}))
 }
 
 // through runs f with clients that know only some nodes: those that are cut off or
@@ -154,54 +230,74 @@ func (w *world) inSync(topics []string, ids ...int) {
 	}))
 }
 
-// TestClusterFaults is K8 and K9 with a history: a mirror of real Kafka under load,
-// producers and readers on a STOPPED topic; node after node is killed, paused for
-// longer than the cluster waits for it, or cut off, in every role; at last each is
-// restarted twice, in turn. In the end everything is equal and nothing that anybody
-// was told is untrue.
+// TestClusterFaults is K8 and K9 with a history: a mirror of real Kafka under load, read
+// by groups of Java's and librdkafka's clients, producers and readers on a STOPPED topic;
+// node after node is killed, paused for longer than the cluster waits for it, or cut off,
+// in every role; in the middle each is restarted twice, in turn. In the end everything is
+// equal and nothing that anybody was told is untrue.
 func TestClusterFaults(t *testing.T) {
-	rounds, seed := clusterRounds(t), killSeed(t)
-	t.Logf("repeat with KAGAMI_CLUSTER_ROUNDS=%d KAGAMI_KILL_SEED=%d go test -run TestClusterFaults ./test/e2e", rounds, seed)
+	first, rounds := clusterRounds(t)
+	seed := killSeed(t)
+	t.Logf("repeat with KAGAMI_CLUSTER_FIRST=%d KAGAMI_CLUSTER_ROUNDS=%d KAGAMI_KILL_SEED=%d go test -run TestClusterFaults ./test/e2e", first, rounds, seed)
 	rng := rand.New(rand.NewPCG(seed, 9))
 	w := newClusterWorld(t, ClusterOptions{})
 	mirrored, written := []string{"cf-a", "cf-b"}, []string{"cf-stopped"}
-	for _, topic := range append(mirrored, written...) {
-		w.topic(topic, 3, 1, "segment.bytes=1048576")
+	for _, topic := range slices.Concat(mirrored, written) {
+		w.topic(topic, 3, 2, "segment.bytes=1048576")
 	}
 	w.create("m")
-	w.start("m", append(mirrored, written...)...)
+	w.start("m", slices.Concat(mirrored, written)...)
 	w.run("--stop", "--mirror", "m", "--topics", written[0])
 	w.await("m", "STOPPED", written...)
-	load, err := StartLoad(w.source.Bootstrap(), LoadOptions{Topics: mirrored, Size: 300, Pause: 10 * time.Millisecond, Burst: 6})
+	load, err := StartLoad(w.source.Bootstrap(), LoadOptions{Topics: mirrored, Size: 300, Pause: 20 * time.Millisecond, Burst: 6})
 	require.NoError(t, err)
+	readers := w.startReaders(mirrored...)
+	epochs := w.watchClusterEpochs("m", mirrored...)
+	defer epochs.stop()
 	detail, err := w.b.Topic(w.ctx, written[0])
 	require.NoError(t, err)
 	history, err := StartHistory(w.nodes, detail)
 	require.NoError(t, err)
 	defer history.Stop()
-	for i := range rounds {
+	for i := first - 1; i < first-1+rounds; i++ {
+		if i == first-1+rounds/2 {
+			w.rolling(2, slices.Concat(mirrored, written)...)
+		}
 		w.fetching("m", mirrored...)
 		w.runFor(time.Duration(rng.IntN(500)) * time.Millisecond)
 		role, fault := clusterRoles[i%len(clusterRoles)], clusterFaults[(i+i/len(clusterRoles))%len(clusterFaults)]
 		id := w.holder(role, "m", mirrored[0])
 		t.Logf("round %d: %s of the %s, node %d", i+1, fault, role, id)
-		t.Logf("round %d: all led and fetching after %v; %s", i+1, w.hit(fault, id, "m", mirrored, written).Round(time.Millisecond), history.Counts())
-	}
-	for range 2 {
-		for _, id := range w.nodes.IDs() {
-			require.NoError(t, w.nodes.Node(id).Stop(), "node %d", id)
-			require.NoError(t, w.nodes.Start(w.ctx, id))
-			w.inSync(append(mirrored, written...), w.nodes.IDs()...)
-		}
+		t.Logf("round %d: %v; %s", i+1, w.hit(fault, id, "m", mirrored, written), history.Counts())
+		w.owners()
+		readers.committed()
 	}
 	w.fetching("m", mirrored...)
 	require.NoError(t, load.Stop())
 	w.describes("m", "MIRRORING", 0, mirrored...)
 	w.equal(mirrored...)
+	readers.everything()
+	epochs.check(t)
 	require.NoError(t, history.Check(w.ctx, w.b))
 	t.Log(history.Counts())
-	w.replicas(3, append([]string{messages.MirrorStateTopic}, append(mirrored, written...)...)...)
+	w.replicas(3, slices.Concat([]string{messages.MirrorStateTopic}, mirrored, written)...)
 	w.owners()
 	w.run("--stop", "--mirror", "m", "--topics", strings.Join(mirrored, ","))
 	w.await("m", "STOPPED", mirrored...)
+}
+
+// rolling restarts every node, one after the other, so many times.
+func (w *world) rolling(times int, topics ...string) {
+	w.t.Helper()
+	for range times {
+		for _, id := range w.nodes.IDs() {
+			began := time.Now()
+			require.NoError(w.t, w.nodes.Node(id).Stop(), "node %d", id)
+			stopped := time.Since(began)
+			require.NoError(w.t, w.nodes.Start(w.ctx, id))
+			serves := time.Since(began)
+			w.inSync(topics, w.nodes.IDs()...)
+			w.t.Logf("rolling restart of node %d: ended after %v, served after %v, in sync after %v", id, stopped.Round(time.Millisecond), serves.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		}
+	}
 }
