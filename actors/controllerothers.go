@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"kagami/cluster"
 	"kagami/messages"
 	"kagami/persistence/metadata"
 )
@@ -144,9 +145,11 @@ func (a *controllerActor) duty(img *metadata.Image) {
 type ControllerView struct {
 	Node, Incumbent messages.NodeID // Incumbent by the image, NoNode if there was none
 	Founder         messages.NodeID // who founded the cluster
-	Isolated        bool            // the order of the metadata log doesn't reach this node
-	// Silence is how long nothing of the incumbent came through that log, DeadAfter
-	// how long that may be.
+	On              cluster.FoundedOn
+	HasLog          bool // this node's metadata log isn't empty
+	Isolated        bool // the order of the metadata log doesn't reach this node
+	// Silence is how long nothing of the incumbent, of the founder if there is none, came
+	// through that log, DeadAfter how long that may be.
 	Silence, DeadAfter time.Duration
 	Left               bool              // the incumbent has said that it is about to end
 	Live               []messages.NodeID // without those that are about to end
@@ -155,25 +158,43 @@ type ControllerView struct {
 // Turn reports whether the node may claim the metadata log, or stay the
 // controller: the incumbent stays while its beats come through the metadata log's
 // journal and it isn't about to end; after it the live node that ranks first follows,
-// and if that one doesn't for long, whoever can. An empty metadata log is begun by the
-// founder alone: it may have the log of a cluster of one to put there, which another
-// one's claim would shut out for good.
+// and if that one doesn't for long, whoever can.
 func (v ControllerView) Turn() bool {
 	switch {
 	case v.Isolated, len(v.Live) > 0 && !slices.Contains(v.Live, v.Node):
 		return false
 	case v.Incumbent == messages.NoNode:
-		return v.Node == v.Founder
+		return v.begins()
 	case v.Incumbent == v.Node:
 		return true
 	case v.Silence < v.DeadAfter && !v.Left:
 		return false
 	case v.Silence > 3*v.DeadAfter:
 		return true
-	case len(v.Live) == 0:
+	}
+	return v.first()
+}
+
+// begins reports whether the node may begin an empty metadata log. Of a cluster of one
+// that grows only the founder may: it has the log to put there, which another one's
+// claim, or its own without that log, would shut out for good. Where all were empty it
+// is the founder's turn first, and that of others when it is away for long.
+func (v ControllerView) begins() bool {
+	switch {
+	case v.On == cluster.FoundedOnData:
+		return v.Node == v.Founder && v.HasLog
+	case v.Node == v.Founder:
+		return true
+	case v.On != cluster.FoundedOnNothing || slices.Contains(v.Live, v.Founder):
 		return false
 	}
-	return slices.MinFunc(v.Live, func(a, b messages.NodeID) int { return cmp.Compare(controllerRank(a), controllerRank(b)) }) == v.Node
+	return v.Silence > 3*v.DeadAfter && v.first() || v.Silence > 6*v.DeadAfter
+}
+
+// first reports whether the node ranks first of those that are alive.
+func (v ControllerView) first() bool {
+	return len(v.Live) > 0 &&
+		slices.MinFunc(v.Live, func(a, b messages.NodeID) int { return cmp.Compare(controllerRank(a), controllerRank(b)) }) == v.Node
 }
 
 // controllerRank is an order of all node ids that favours none by its number.

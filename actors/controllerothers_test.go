@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kagami/cluster"
 	"kagami/messages"
 	"kagami/messages/wire"
 	"kagami/persistence/metadata"
@@ -249,7 +250,15 @@ func TestControllerTurn(t *testing.T) {
 	}{
 		"nobody yet, the founder":                      {ControllerView{Node: second, Founder: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, true},
 		"nobody yet, another one, ranks first":         {ControllerView{Node: first, Founder: second, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, false},
-		"nobody yet, another one, the founder is away": {ControllerView{Node: first, Founder: second, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
+		"nobody yet, the founder is away, unknown why": {ControllerView{Node: first, Founder: second, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
+		"all empty, the founder is away for long":      {ControllerView{Node: first, Founder: second, On: cluster.FoundedOnNothing, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: 3*dead + 1}, true},
+		"all empty, it is away for a moment":           {ControllerView{Node: first, Founder: second, On: cluster.FoundedOnNothing, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: 3 * dead}, false},
+		"all empty, it is there and takes long":        {ControllerView{Node: first, Founder: second, On: cluster.FoundedOnNothing, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Silence: time.Hour}, false},
+		"all empty, it is away, another ranks first":   {ControllerView{Node: second, Founder: 99, On: cluster.FoundedOnNothing, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Silence: 3*dead + 1}, false},
+		"all empty, and that one doesn't either":       {ControllerView{Node: second, Founder: 99, On: cluster.FoundedOnNothing, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Silence: 6*dead + 1}, true},
+		"founded on data, the founder has it":          {ControllerView{Node: second, Founder: second, On: cluster.FoundedOnData, HasLog: true, Incumbent: messages.NoNode, Live: live, DeadAfter: dead}, true},
+		"founded on data, the founder has lost it":     {ControllerView{Node: second, Founder: second, On: cluster.FoundedOnData, Incumbent: messages.NoNode, Live: live, DeadAfter: dead, Silence: time.Hour}, false},
+		"founded on data, another one":                 {ControllerView{Node: first, Founder: second, On: cluster.FoundedOnData, HasLog: true, Incumbent: messages.NoNode, Live: []messages.NodeID{first}, DeadAfter: dead, Silence: time.Hour}, false},
 		"the incumbent stays":                          {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead}, true},
 		"an isolated incumbent doesn't":                {ControllerView{Node: second, Incumbent: second, Live: live, DeadAfter: dead, Isolated: true}, false},
 		"the incumbent's beats come":                   {ControllerView{Node: first, Incumbent: second, Live: live, DeadAfter: dead, Silence: dead - 1}, false},

@@ -164,6 +164,8 @@ func TestFormationOfEmptyNodes(t *testing.T) {
 	require.Equal(t, 1, founders)
 	require.True(t, first.out.Founded)
 	require.Equal(t, messages.NodeID(1), third.out.Founder)
+	require.Equal(t, FoundedOnNothing, first.out.On)
+	require.Equal(t, FoundedOnNothing, third.out.On)
 
 	for _, order := range [][]messages.NodeID{{3, 2, 1}, {2, 3, 1}} {
 		for _, id := range order {
@@ -192,6 +194,8 @@ func TestFormationGrows(t *testing.T) {
 	require.Equal(t, "old-id", id)
 	require.Equal(t, 1, founders)
 	require.True(t, old.out.Founded)
+	require.Equal(t, FoundedOnData, old.out.On)
+	require.Equal(t, FoundedOnData, empty.out.On)
 
 	_, err := form(t, c.servers[2], "foreign", "").result(t)
 	require.ErrorIs(t, err, ErrForeignCluster)
@@ -235,9 +239,9 @@ func TestFormationOfTwoAtOnce(t *testing.T) {
 		})
 	}
 	founding.Wait()
-	v, founder, err := founders[0].view(testContext(t))
+	v, there, err := founders[0].view(testContext(t))
 	require.NoError(t, err)
-	winner := int(founder) - 1
+	winner := int(there.Founder) - 1
 	require.Equal(t, ids[winner], v.streamID)
 	require.Empty(t, got[1-winner], "the other one didn't found")
 

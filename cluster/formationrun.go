@@ -27,6 +27,17 @@ const (
 	// Metadata of the stream.
 	metaClusterID = "kagami.cluster.id"
 	metaFounder   = "kagami.cluster.founder"
+	metaFounded   = "kagami.cluster.founded"
+)
+
+// FoundedOn is what a cluster's founder had.
+type FoundedOn string
+
+const (
+	// FoundedOnData is that the founder was a cluster of one; the metadata begins with what it has.
+	FoundedOnData FoundedOn = "data"
+	// FoundedOnNothing is that all nodes were empty: any of them can begin the metadata.
+	FoundedOnNothing FoundedOn = "nothing"
 )
 
 // FormationOptions of Form. Streams and Logger are required.
@@ -52,7 +63,8 @@ type FormationOptions struct {
 type Formation struct {
 	ClusterID string
 	Founder   messages.NodeID
-	Founded   bool // by this call
+	Founded   bool      // by this call
+	On        FoundedOn // "" of one that an older program founded
 }
 
 // Form finds the cluster of this node or founds it. The caller stores the id in
@@ -162,7 +174,7 @@ func (f *forming) hear(m *nats.Msg) {
 
 func (f *forming) run(ctx context.Context) (Formation, error) {
 	for {
-		v, founder, err := f.view(ctx)
+		v, there, err := f.view(ctx)
 		if err != nil {
 			return Formation{}, err
 		}
@@ -172,8 +184,8 @@ func (f *forming) run(ctx context.Context) (Formation, error) {
 		}
 		switch d.action {
 		case formJoin:
-			f.log.Info("cluster found", zap.String("cluster", d.id), zap.Int32("founder", int32(founder)))
-			return Formation{ClusterID: d.id, Founder: founder}, nil
+			f.log.Info("cluster found", zap.String("cluster", d.id), zap.Int32("founder", int32(there.Founder)))
+			return there, nil
 		case formFound:
 			founded, why, err := f.found(ctx, cmp.Or(d.id, f.newID))
 			if err != nil {
@@ -181,7 +193,7 @@ func (f *forming) run(ctx context.Context) (Formation, error) {
 			}
 			if founded != "" {
 				f.log.Info("cluster founded", zap.String("cluster", founded), zap.String("because", d.why))
-				return Formation{ClusterID: founded, Founder: f.status.Node, Founded: true}, nil
+				return Formation{ClusterID: founded, Founder: f.status.Node, Founded: true, On: f.on()}, nil
 			}
 			d.why = why
 		case formWait:
@@ -205,8 +217,16 @@ func (f *forming) wait(why string) {
 // twinsMin statuses of another process prove that it lives.
 const twinsMin = 2
 
-// view looks at the stream and at what was heard.
-func (f *forming) view(ctx context.Context) (v formView, founder messages.NodeID, err error) {
+// on is what this node founds on.
+func (f *forming) on() FoundedOn {
+	if f.status.Stored != "" {
+		return FoundedOnData
+	}
+	return FoundedOnNothing
+}
+
+// view looks at the stream, which says what cluster is there, and at what was heard.
+func (f *forming) view(ctx context.Context) (v formView, there Formation, err error) {
 	info := new(jetstream.StreamInfo)
 	st := f.streams.stream(MetadataJournal)
 	err = f.streams.tryAPI(ctx, "STREAM.INFO."+st.stream, nil, info)
@@ -214,25 +234,25 @@ func (f *forming) view(ctx context.Context) (v formView, founder messages.NodeID
 	case err == nil:
 		v.streamKnown, v.streamID = true, info.Config.Metadata[metaClusterID]
 		if v.streamID == "" {
-			return v, 0, fmt.Errorf("%w: stream %s was made by somebody else, it has no cluster id", ErrBadOption, st.stream)
+			return v, there, fmt.Errorf("%w: stream %s was made by somebody else, it has no cluster id", ErrBadOption, st.stream)
 		}
 		n, err := strconv.ParseInt(info.Config.Metadata[metaFounder], 10, 32)
 		if err != nil {
-			return v, 0, fmt.Errorf("read founder of stream %s: %w", st.stream, err)
+			return v, there, fmt.Errorf("read founder of stream %s: %w", st.stream, err)
 		}
-		founder = messages.NodeID(n)
+		there = Formation{ClusterID: v.streamID, Founder: messages.NodeID(n), On: FoundedOn(info.Config.Metadata[metaFounded])}
 	case isAPIError(err, codeStreamNotFound):
 		v.streamKnown = true
 	case !retriable(err):
-		return v, 0, fmt.Errorf("look for stream %s: %w", st.stream, err)
+		return v, there, fmt.Errorf("look for stream %s: %w", st.stream, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.twins >= twinsMin {
-		return v, 0, fmt.Errorf("node %d: %w", f.status.Node, ErrNodeIDTaken)
+		return v, there, fmt.Errorf("node %d: %w", f.status.Node, ErrNodeIDTaken)
 	}
 	v.self, v.peers, v.heard = f.status, f.peers, maps.Clone(f.heard)
-	return v, founder, nil
+	return v, there, nil
 }
 
 // found tries to make the stream. Without an error and an id the next look tells
@@ -240,7 +260,7 @@ func (f *forming) view(ctx context.Context) (v formView, founder messages.NodeID
 func (f *forming) found(ctx context.Context, id string) (founded, why string, err error) {
 	st := f.streams.stream(MetadataJournal)
 	config := st.config(StreamOptions{Replicas: f.opts.Replicas, Metadata: map[string]string{
-		metaClusterID: id, metaFounder: strconv.Itoa(int(f.status.Node)),
+		metaClusterID: id, metaFounder: strconv.Itoa(int(f.status.Node)), metaFounded: string(f.on()),
 	}})
 	var info jetstream.StreamInfo
 	err = f.streams.tryAPI(ctx, "STREAM.CREATE."+st.stream, config, &info)

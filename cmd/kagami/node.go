@@ -35,7 +35,7 @@ type node struct {
 	level     zap.AtomicLevel
 	clock     clock.Clock
 	clusterID string
-	founder   messages.NodeID // of a cluster of several
+	formed    cluster.Formation // of a cluster of several
 
 	natsServer  *cluster.Server  // nil in a cluster of one
 	streams     *cluster.Streams // nil in a cluster of one

@@ -66,7 +66,7 @@ func (n *node) joinCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.clusterID, n.founder = formed.ClusterID, formed.Founder
+	n.clusterID, n.formed = formed.ClusterID, formed
 	stop, err := n.streams.ServeIdent(n.clusterID)
 	if err != nil {
 		return err
@@ -244,7 +244,9 @@ func (n *node) followMetadata(ctx context.Context) error {
 		return err
 	}
 	n.journal.StartMetadata(n.metaReplica)
+	quiet := n.telling(ctx, n.missesMetadata)
 	err = n.journal.WaitCaughtUp(ctx, cluster.MetadataShard)
+	quiet()
 	dir := filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String())
 	if err == nil {
 		others := func() []messages.NodeID {
@@ -306,9 +308,14 @@ func (n *node) others() *actors.ControllerOthers {
 // candidate reports whether this node may be the controller.
 func (n *node) candidate() bool {
 	incumbent := n.store.Image().Controller()
+	awaited := incumbent
+	if incumbent == messages.NoNode {
+		awaited = n.formed.Founder
+	}
 	return actors.ControllerView{
-		Node: n.settings.nodeID, Founder: n.founder, Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
-		Silence: n.journal.Silence(cluster.MetadataShard, incumbent), DeadAfter: n.settings.cluster.DeadAfter, Left: n.members.Leaving(incumbent), Live: n.staying(),
+		Node: n.settings.nodeID, Founder: n.formed.Founder, On: n.formed.On, HasLog: n.metaReplica.Log().End() > 0,
+		Incumbent: incumbent, Isolated: n.journal.Isolated(cluster.MetadataShard),
+		Silence: n.journal.Silence(cluster.MetadataShard, awaited), DeadAfter: n.settings.cluster.DeadAfter, Left: n.members.Leaving(incumbent), Live: n.staying(),
 	}.Turn()
 }
 
@@ -334,7 +341,11 @@ func (n *node) waitController(ctx context.Context) error {
 		return err
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
+	defer n.telling(ctx, n.missesController)()
 	for {
+		if err := n.founderEmpty(); err != nil {
+			return err
+		}
 		img := n.store.Image()
 		if img.Controller() != messages.NoNode && img.ClusterID() != "" {
 			if img.ClusterID() != n.clusterID {
