@@ -78,9 +78,10 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 	return answer(resp)
 }
 
-// namedTopic is a topic as a request names it: by name, or by id where that is null.
+// namedTopic is a topic as a request names it: by name, or by id where that is null, or
+// empty with an id, as the Java client has it.
 func namedTopic(name *string, id messages.TopicID) sessionKey {
-	if name != nil {
+	if name != nil && (*name != "" || id == messages.TopicID{}) {
 		return sessionKey{topic: *name}
 	}
 	return sessionKey{id: id}
