@@ -43,13 +43,14 @@ var errBlank = errors.New("the replica is blank")
 // may be called from any goroutine.
 type BusCopier struct {
 	bus *Bus
-	// where lists the other nodes that have a replica, the best one first.
+	// where lists the other nodes that have a replica, the best one first; nil if that
+	// isn't known.
 	where func(key messages.PartitionKey) (nodes []messages.NodeID)
 	live  func(messages.NodeID) bool
 }
 
 // NewCopier copies over the bus. where lists the other nodes that have a replica of
-// a partition, the best one to ask first; live says which of them can answer.
+// a partition, the best one to ask first, and is nil when they aren't known; live says which of them can answer.
 func NewCopier(bus *Bus, where func(messages.PartitionKey) []messages.NodeID, live func(messages.NodeID) bool) *BusCopier {
 	return &BusCopier{bus: bus, where: where, live: live}
 }
@@ -80,6 +81,10 @@ func (c *BusCopier) Copy(ctx context.Context, key messages.PartitionKey, offset 
 			blank++
 		}
 		errs = append(errs, fmt.Errorf("node %d: %w", node, err))
+	}
+	if nodes == nil {
+		errs = append(errs, errors.New("who has one isn't known now"))
+		return piece{}, errors.Join(errs...)
 	}
 	if len(nodes) == 0 && key.TopicID != MetadataTopicID {
 		return piece{}, errSole

@@ -238,22 +238,35 @@ func (j *Journal) StartMetadata(meta *Replica) {
 	j.watched(meta)
 }
 
-// passBy makes durable that replicas which the first image has no place for, or which
-// couldn't be opened, are passed by from here on.
-func (j *Journal) passBy() error {
-	return j.checkpoints.Rewrite(func(cp *Checkpoint) bool {
+// passBy makes durable that replicas which the first image has no place for are passed
+// by from here on. For those that couldn't be opened the shards' records are held: what
+// this node has acknowledged of them may be nowhere but in the stream.
+func (j *Journal) passBy(unopened map[messages.PartitionKey]struct{}) error {
+	var owed []messages.PartitionKey
+	err := j.checkpoints.Rewrite(func(cp *Checkpoint) bool {
 		if !cp.Replicated || cp.Behind || isShardKey(cp.Key) {
+			return false
+		}
+		if _, ok := unopened[cp.Key]; ok {
+			owed = append(owed, cp.Key)
 			return false
 		}
 		cp.Behind = true
 		return true
 	})
+	if err == nil {
+		for _, key := range owed {
+			j.shardOf(key).owe(key)
+		}
+	}
+	return err
 }
 
 // startData begins to follow the data shards; the replicas of the first image are
 // open.
 func (j *Journal) startData(ctx context.Context, rs *Replicas) {
-	for err := j.passBy(); err != nil; err = j.passBy() {
+	unopened := rs.unopened()
+	for err := j.passBy(unopened); err != nil; err = j.passBy(unopened) {
 		j.log.Error("note replicas that aren't opened, tried again", zap.Error(err))
 		if j.clock.Sleep(ctx, j.opts.FollowRetry) != nil {
 			return
@@ -288,6 +301,7 @@ func (j *Journal) watched(r *Replica) {
 	if o.watched(); o.isBehind() {
 		j.repair(o)
 	}
+	o.shard.settled(r.key)
 }
 
 // remember makes the checkpoints of newborn replicas durable: that nothing was
@@ -436,7 +450,7 @@ func (j *Journal) Checkpoint() error {
 			s.restoreDirty(dirty)
 			continue
 		}
-		if hold, err := s.stabilise(dirty); err != nil || hold {
+		if hold, err := s.stabilise(dirty); err != nil || hold || len(s.owing()) > 0 {
 			errs = append(errs, err)
 			continue
 		}
@@ -545,7 +559,7 @@ func (j *Journal) Finish() error {
 	}
 	var ends []Checkpoint
 	for id, s := range j.shards {
-		if at := s.last; at.Sequence != s.stable.Sequence && !s.held.Load() {
+		if at := s.last; at.Sequence != s.stable.Sequence && !s.held.Load() && len(s.owing()) == 0 {
 			at.Covered = s.covered.Load()
 			ends = append(ends, shardCheckpoint(id, at))
 		}

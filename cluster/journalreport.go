@@ -36,7 +36,11 @@ func (j *Journal) Behind() []byte {
 	for o := range j.repairs {
 		keys = append(keys, o.d.key)
 	}
+	data := j.data
 	j.mu.Unlock()
+	if data != nil {
+		keys = slices.AppendSeq(keys, maps.Keys(data.unopened()))
+	}
 	return encodeBehind(keys, j.opts.Shards)
 }
 

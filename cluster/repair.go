@@ -138,6 +138,12 @@ func (s *streamed) gone() bool {
 // replica and goes on from there.
 func (s *streamed) repair(ctx context.Context, from copier) error {
 	if ok, err := s.catchUp(); ok || err != nil {
+		if err != nil {
+			s.findSpare(ctx, from)
+		}
+		return err
+	}
+	if ok, err := s.reread(ctx); ok || err != nil {
 		return err
 	}
 	for at := s.d.log.End(); ; {
@@ -235,7 +241,7 @@ func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err erro
 	}
 	state.LogStart = max(state.LogStart, min(log.LogStart(), state.LogEnd))
 	s.d.state, s.d.cuts, s.cause = state, p.cuts, nil
-	s.baseline, s.whole = false, true
+	s.baseline, s.whole, s.held = false, true, false
 	s.markLocked()
 	s.replayLocked()
 	return !s.behind, log.End(), s.cause
@@ -264,7 +270,7 @@ func (s *streamed) beginCopyLocked(p piece) error {
 		return fmt.Errorf("empty the log of %s: %w", s.d.key, err)
 	}
 	s.d.state, s.d.failed, s.d.again = begun, nil, nil
-	s.whole, s.cause = false, nil
+	s.whole, s.held, s.cause = false, false, nil
 	return s.d.checkpoints.Put(false, s.checkpointLocked())
 }
 

@@ -83,8 +83,8 @@ func (o ReplicasOptions) withDefaults() ReplicasOptions {
 // Apply only takes note; one goroutine opens, configures, resigns and deletes,
 // always towards the newest image, and never waits for the journal; a second one
 // claims, which may wait for it. WaitApplied tells when both are done. A partition
-// that can't be opened costs its neighbours nothing and is tried again with each
-// retention round.
+// that can't be opened costs its neighbours nothing and is tried again, after seconds
+// at first.
 type Replicas struct {
 	opts ReplicasOptions
 	log  *zap.Logger
@@ -156,6 +156,7 @@ func NewReplicas(ctx context.Context, o ReplicasOptions) *Replicas {
 	rs.running.Go(func() { rs.run(ctx) })
 	rs.running.Go(func() { rs.claim(ctx) })
 	rs.running.Go(func() { rs.retain(ctx) })
+	rs.running.Go(func() { rs.reopen(ctx) })
 	return rs
 }
 
@@ -427,10 +428,12 @@ func (rs *Replicas) Close() error {
 	}
 	err := errors.Join(errs...)
 	if len(dirty) > 0 {
-		err = errors.Join(err, rs.opts.Checkpoints.Put(true, dirty...))
-	}
-	if err != nil && rs.opts.Journal != nil {
-		rs.opts.Journal.unclean.Store(true)
+		if put := rs.opts.Checkpoints.Put(true, dirty...); put != nil {
+			if rs.opts.Journal != nil {
+				rs.opts.Journal.unclean.Store(true)
+			}
+			err = errors.Join(err, put)
+		}
 	}
 	return err
 }

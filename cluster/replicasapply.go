@@ -217,11 +217,13 @@ func (rs *Replicas) reconcile(ctx context.Context, k *task) {
 	r := k.next.replicas[k.p]
 	if r == nil {
 		if !slices.Contains(want.Replicas, rs.opts.Node) && want.Leader != rs.opts.Node {
+			rs.release(ctx, k, false)
 			return
 		}
 		var err error
 		if r, err = rs.open(ctx, k); err != nil {
 			k.next.failed[k.p] = err
+			rs.release(ctx, k, true)
 			rs.log.Error("open replica", zap.String(messages.FieldTopic, k.topic.Name), zap.Int32(messages.FieldPartition, k.p), zap.Error(err))
 			return
 		}
@@ -231,6 +233,14 @@ func (rs *Replicas) reconcile(ctx context.Context, k *task) {
 	}
 	if want.Leader != rs.opts.Node && r.Leads() {
 		r.resign()
+	}
+}
+
+// release has the journal ask whether it must go on keeping what comes for a replica
+// that isn't open.
+func (rs *Replicas) release(ctx context.Context, k *task, ours bool) {
+	if rs.opts.Journal != nil && rs.follows {
+		rs.opts.Journal.release(ctx, k.topic.Key(k.p), ours)
 	}
 }
 
@@ -367,6 +377,9 @@ func (rs *Replicas) remove(ctx context.Context, img *metadata.Image, topics map[
 			err = nil
 		}
 		rs.offDisk(g.tp)
+		if rs.opts.Journal != nil {
+			rs.opts.Journal.shardOf(g.key).settled(g.key)
+		}
 		if err = errors.Join(err, rs.opts.Checkpoints.Delete(g.key)); err != nil {
 			rs.log.Error("delete replica", zap.Stringer("replica", g.tp), zap.Error(err))
 		}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"maps"
 
 	"go.uber.org/zap"
 
@@ -17,10 +16,9 @@ import (
 // most an hour late.
 const idleRounds = 12
 
-// retain runs retention again and again, and tries failed partitions once more.
+// retain runs retention again and again.
 func (rs *Replicas) retain(ctx context.Context) {
 	for round := 0; rs.opts.Clock.Sleep(ctx, rs.opts.RetentionInterval) == nil; round++ {
-		rs.retry()
 		rs.retainIf(ctx, func(r *Replica) bool {
 			return r.retained.Load() != r.end.Load() || (int(r.key.TopicID[0])+int(r.key.Partition))%idleRounds == round%idleRounds
 		})
@@ -58,25 +56,4 @@ func (rs *Replicas) retainOne(ctx context.Context, r *Replica, s topicSettings) 
 		rs.log.Warn("apply retention", zap.Stringer("log", r.tp), zap.Error(err))
 	}
 	return n
-}
-
-// retry has partitions that couldn't be opened tried once more.
-func (rs *Replicas) retry() {
-	again := make(map[string]struct{})
-	for _, t := range rs.all() {
-		if t.failed != nil {
-			again[t.topic.Name] = struct{}{}
-		}
-	}
-	if len(again) == 0 {
-		return
-	}
-	rs.work.Lock()
-	defer rs.work.Unlock()
-	if rs.closed {
-		return
-	}
-	maps.Copy(rs.todo, again)
-	rs.target = rs.newest
-	rs.pokeLocked()
 }

@@ -164,6 +164,7 @@ type severalNode struct {
 	id          messages.NodeID
 	folder      string
 	running     bool
+	broken      brokenLogs
 	manager     *persistence.Manager
 	checkpoints *Checkpoints
 	journal     *Journal
@@ -240,7 +241,7 @@ func (n *severalNode) start() {
 		Now: func() int64 { return time.Now().UnixMilli() }, Logger: log,
 	})
 	require.NoError(t, err)
-	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: n.id, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Logger: log, ClaimRetry: retry})
+	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: n.id, Logs: n.broken.over(n.manager), Checkpoints: n.checkpoints, Journal: n.journal, Logger: log, ClaimRetry: retry})
 	n.cancel = n.store.Subscribe(n.replicas.Apply)
 	n.running = true
 }

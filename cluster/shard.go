@@ -69,7 +69,8 @@ type shard struct {
 	holes   atomic.Int64 // that this process has met
 
 	dirtyMu sync.Mutex
-	hole    uint64 // end of the last hole, or a sequence behind it; 0 for none
+	owed    map[messages.PartitionKey]struct{} // replicas that couldn't be opened: the record is held
+	hole    uint64                             // end of the last hole, or a sequence behind it; 0 for none
 	dirty   map[*streamed]struct{}
 	held    atomic.Bool         // closed with a replica that needs what comes after the last round
 	last    journal.ShardRecord // of the last message applied
@@ -368,6 +369,9 @@ func (s *shard) skip(ctx context.Context, sequence uint64) error {
 		cps = append(cps, o.missed(journal.At(sequence+1, 0)-1))
 		behind = append(behind, o)
 	})
+	if err := s.j.passOwed(s, s.owing()...); err != nil {
+		return err
+	}
 	record := journal.AfterHole(sequence)
 	if err := s.j.checkpoints.Put(true, append(cps, shardCheckpoint(s.id, record))...); err != nil {
 		return err

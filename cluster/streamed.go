@@ -46,11 +46,16 @@ type streamed struct {
 	behind  bool
 	cause   error // why it is behind; nil: operations were missed
 	kept    []keptOperation
-	keptLen int         // bytes in kept
-	keptAt  int64       // every operation above that position is in kept
-	whole   bool        // nothing is missing between the state and kept
+	keptLen int   // bytes in kept
+	keptAt  int64 // every operation above that position is in kept
+	whole   bool  // nothing is missing between the state and kept
+	// held: the shard's record hasn't gone past what is missing here, so that the stream
+	// has it, from the sequence from on, and the checkpoint file is true after a crash.
+	held    bool
+	from    uint64
+	waited  int         // checkpoint rounds that the record was held for
+	spare   bool        // another replica has what is missing: the record needn't be held
 	dirty   atomic.Bool // changed since the last checkpoint round
-	held    int         // checkpoint rounds for which kept has held the shard's record
 	newborn bool        // opened without a checkpoint, at the creation of its topic
 	ended   bool
 }
@@ -94,7 +99,10 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 	}
 	s.d.state, s.d.durable, s.d.cuts = cp.State, cp.State, cp.Cuts
 	s.behind = cp.Behind || o.late
-	o.Logger.Debug("replica opens at its checkpoint", zap.Stringer("key", o.Key), zap.Int64("sequence", cp.State.Sequence), zap.Bool("behind", s.behind))
+	if !cp.Behind && o.late {
+		s.from, s.held = o.shard.owes(o.Key)
+	}
+	o.Logger.Debug("replica opens at its checkpoint", zap.Stringer("key", o.Key), zap.Int64("sequence", cp.State.Sequence), zap.Bool("behind", s.behind), zap.Bool("held", s.held))
 	if err := s.restore(cp, o.Logger); err != nil {
 		return nil, err
 	}
@@ -106,7 +114,7 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 func (s *streamed) restore(cp Checkpoint, zl *zap.Logger) error {
 	log, key := s.d.log, s.d.key
 	if cp.Pending != 0 {
-		s.d.incomplete = s.behind
+		s.d.incomplete = s.behind && !s.held
 		defer func() { s.d.incomplete = false }()
 		if _, err := s.d.cut(journal.Operation{Kind: cp.Pending, Offset: cp.PendingOffset}); err != nil {
 			return fmt.Errorf("repeat %s of %s at %d: %w", cp.Pending, key, cp.PendingOffset, err)
@@ -115,7 +123,7 @@ func (s *streamed) restore(cp Checkpoint, zl *zap.Logger) error {
 			return err
 		}
 	}
-	if s.behind {
+	if s.behind && !s.held {
 		return nil
 	}
 	if log.End() > cp.State.LogEnd {
@@ -126,7 +134,7 @@ func (s *streamed) restore(cp Checkpoint, zl *zap.Logger) error {
 	if log.End() != cp.State.LogEnd {
 		zl.Warn("log ends elsewhere than its checkpoint: it is copied from another replica", zap.Stringer("key", key),
 			zap.Int64("log_end", log.End()), zap.Int64("checkpoint_end", cp.State.LogEnd))
-		s.behind = true
+		s.behind, s.held = true, false
 		return nil
 	}
 	if log.LogStart() < cp.State.LogStart {
@@ -238,12 +246,18 @@ func (s *streamed) applyLocked(position int64, op journal.Operation) (Applied, e
 	}
 	done, err := s.carryOutLocked(position, op)
 	if err != nil && s.behind {
-		s.kept, s.keptLen, s.keptAt, s.whole = nil, 0, position-1, true
+		s.fallLocked(position - 1)
 		s.keepLocked(position, op)
-		s.markLocked()
-		s.shard.fellBehind(s)
 	}
 	return done, err
+}
+
+// fallLocked: every operation above position can't be carried out now.
+func (s *streamed) fallLocked(position int64) {
+	s.kept, s.keptLen, s.keptAt, s.whole = nil, 0, position, true
+	s.held, s.from, s.waited, s.spare = true, journal.SequenceOf(position+1), 0, false
+	s.markLocked()
+	s.shard.fellBehind(s)
 }
 
 // carryOutLocked decides and applies; if the disk doesn't let it, the replica is
@@ -267,7 +281,7 @@ func (s *streamed) carryOutLocked(position int64, op journal.Operation) (Applied
 	if op.Kind == journal.OpBaseline && err == nil {
 		if s.baseline = false; s.d.log.End() != op.End {
 			// Another node's log has grown into the journal: this one has to copy it.
-			s.behind, s.whole, s.kept, s.keptLen, s.keptAt = true, false, nil, 0, position
+			s.behind, s.whole, s.held, s.kept, s.keptLen, s.keptAt = true, false, false, nil, 0, position
 			s.shard.fellBehind(s)
 		}
 	}
@@ -312,11 +326,11 @@ func (s *streamed) catchUp() (bool, error) {
 	}
 }
 
-// replayLocked carries out the kept operations above the state. The shard's record may
-// be above all of them: what a cut among them writes must not look whole.
+// replayLocked carries out the kept operations above the state. If the shard's record
+// may be above all of them, what a cut among them writes must not look whole.
 func (s *streamed) replayLocked() {
 	kept := s.kept
-	s.behind, s.d.incomplete = false, true
+	s.behind, s.d.incomplete = false, !s.held
 	defer func() { s.d.incomplete = false }()
 	for i, k := range kept {
 		if k.position <= s.d.state.Sequence {
@@ -340,7 +354,7 @@ func (s *streamed) replayLocked() {
 	// Not before that is durable: others count on a whole replica, also after its crash.
 	s.behind, s.cause, s.whole = err != nil, err, err != nil
 	if err == nil {
-		s.held = 0
+		s.held, s.spare = false, false
 	}
 }
 
@@ -370,7 +384,7 @@ func (s *streamed) watched() {
 // missed. The checkpoint that says so has to be durable before the node forgets it.
 func (s *streamed) missed(position int64) Checkpoint {
 	s.mu.Lock()
-	s.behind, s.cause, s.whole = true, nil, false
+	s.behind, s.cause, s.whole, s.held = true, nil, false, false
 	s.kept, s.keptLen, s.keptAt = nil, 0, position
 	cp := s.checkpointLocked()
 	s.mu.Unlock()
@@ -387,26 +401,26 @@ func (s *streamed) checkpointLocked() Checkpoint {
 	return cp
 }
 
-// heldMax bounds how many checkpoint rounds wait for a disk: after that many what was
-// kept is as good as missed, and the shard's stream needn't have it any more.
-const heldMax = 120
-
-// holdsLocked reports whether nothing but the memory of this process and the stream has
-// what was kept: the shard's record must not go past it, for this replica may be the
-// only one.
-func (s *streamed) holdsLocked() bool { return s.behind && s.whole && s.held < heldMax }
+// holdsLocked reports whether nothing but the stream and the memory of this process has
+// what is missing: the shard's record must not go past it, for this replica may be the
+// only one. If it isn't, the record goes on and the replica is copied.
+func (s *streamed) holdsLocked() bool { return s.behind && s.held && !s.spare }
 
 // stabilise syncs everything applied so far and writes a checkpoint that says so,
 // which isn't durable yet. If a cut has written a newer one in between, or the replica
 // has fallen behind, what was collected is old: then it is collected again. hold: the
-// stream must keep what comes after the last checkpoint.
+// stream must keep what comes after the last checkpoint. A log that can't be synced
+// makes the replica one that is behind.
 func (s *streamed) stabilise() (hold bool, err error) {
 	s.mu.Lock()
 	s.dirty.Store(false) // what comes from now on is for the next round
 	skip := s.ended || s.baseline
 	if hold = s.holdsLocked() && !skip; hold {
-		s.held++
+		s.waited++
 		s.markLocked()
+	}
+	if s.behind && !skip {
+		s.held = hold
 	}
 	cp := s.checkpointLocked()
 	flush := s.d.log.RecoveryPoint() < s.d.log.End()
@@ -415,25 +429,27 @@ func (s *streamed) stabilise() (hold bool, err error) {
 		return hold, nil
 	}
 	if flush {
-		if err := s.d.log.Flush(); err != nil {
-			return false, err
-		}
+		err = s.d.log.Flush()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return false, nil
+		return err != nil, nil
 	}
 	if s.holdsLocked() {
 		s.markLocked()
 		return true, nil
 	}
-	if s.d.state.CutAt != cp.State.CutAt || s.behind != cp.Behind || s.d.failed != nil {
-		if err := s.d.log.Flush(); err != nil {
-			return false, err
-		}
+	if err == nil && (s.d.state.CutAt != cp.State.CutAt || s.behind != cp.Behind || s.d.failed != nil) {
+		err = s.d.log.Flush()
 		cp = s.checkpointLocked()
 	}
+	if err != nil && !s.behind {
+		s.behind, s.cause = true, fmt.Errorf("sync %s: %w", s.d.key, err)
+		s.fallLocked(max(s.d.state.Sequence, journal.At(s.shard.applied.Load()+1, 0)-1))
+		return true, nil
+	}
+	// One that is behind is copied anyway: that its bytes aren't synced matters to nobody.
 	return false, s.d.checkpoints.Put(false, cp)
 }
 
@@ -466,11 +482,11 @@ func (s *streamed) closing() (Checkpoint, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	if s.baseline || !s.dirty.Load() {
+	if s.holdsLocked() && !s.baseline {
+		s.shard.held.Store(true)
 		return Checkpoint{}, false
 	}
-	if s.holdsLocked() {
-		s.shard.held.Store(true)
+	if s.baseline || !s.dirty.Load() {
 		return Checkpoint{}, false
 	}
 	return s.checkpointLocked(), true

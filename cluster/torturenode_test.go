@@ -115,6 +115,9 @@ func (n *tortureNode) Copy(ctx context.Context, key messages.PartitionKey, offse
 			}
 		}
 	}
+	if holders == nil { // the node is starting or ending, or the topic was deleted
+		return piece{}, ErrNoReplica
+	}
 	blank, others := 0, 0
 	err := ErrNoReplica
 	for _, id := range holders {
@@ -166,6 +169,7 @@ func (n *tortureNode) start() bool {
 	run := &tortureRun{}
 	if err := run.open(ctx, n, log); err != nil {
 		log.Warn("start", zap.Error(err))
+		x.note(storyStep+"node %d doesn't start: %v", n.id, err)
 		_ = run.close()
 		if n.dead.Load() {
 			n.disk(n.fs.Restart(faultfs.LoseNothing, nil))
@@ -253,7 +257,8 @@ func (n *tortureNode) stop() {
 	if run == nil {
 		return
 	}
-	if err := run.close(); err != nil && !n.dead.Load() && !n.hurt && n.diskFull.Load() <= 0 {
+	hurt := n.hurt || n.diskFull.Load() > 0
+	if err := run.close(); err != nil && !n.dead.Load() && !hurt {
 		n.x.errorf("stop node %d: %v", n.id, err)
 	}
 	if n.dead.Load() {

@@ -74,9 +74,9 @@ func (x *torture) tell() {
 // tells reports whether a line is about one of the partitions or their shards, or about
 // all of them.
 func (s *tortureStory) tells(line string, shards map[int32]bool) bool {
-	if i := strings.Index(line, `"shard": `); i >= 0 {
+	if _, after, ok := strings.Cut(line, `"shard": `); ok {
 		for shard := range shards {
-			rest, ok := strings.CutPrefix(line[i+len(`"shard": `):], fmt.Sprint(shard))
+			rest, ok := strings.CutPrefix(after, fmt.Sprint(shard))
 			if ok && (rest == "" || rest[0] < '0' || rest[0] > '9') {
 				return true
 			}
