@@ -9,6 +9,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -64,7 +65,7 @@ func (s *Server) describedMembers(r *request, img *metadata.Image, members []gro
 		names := m.Topics
 		for _, a := range []kmsg.Assignment{gm.Assignment, gm.TargetAssignment} {
 			for _, t := range a.TopicPartitions {
-				names = append(names[:len(names):len(names)], t.Topic)
+				names = append(slices.Clip(names), t.Topic)
 			}
 		}
 		if err := s.topicsVisible(r, names); err != nil {
