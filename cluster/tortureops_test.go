@@ -51,7 +51,8 @@ func (x *torture) createTopic() {
 
 func (x *torture) topicRecords(name string) []metadata.Record {
 	r := wire.NewPtrTopicRecord()
-	r.Name, r.TopicID = name, messages.TopicID{name[1], name[len(name)-1], 9}
+	r.Name = name
+	copy(r.TopicID[:], name)
 	out := []metadata.Record{r}
 	for p := range int32(2) {
 		replicas := x.someNodes()
