@@ -56,6 +56,11 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 			return err
 		}
 		r.set, r.old = configs.Broker(), old
+	case messages.ResourceClientMetrics:
+		if c.Name == "" {
+			return fmt.Errorf("%w: a subscription of client metrics needs a name", messages.ErrInvalidRequest)
+		}
+		r.set, r.old = configs.ClientMetrics(), p.img.ClientMetrics()[c.Name]
 	case messages.ResourceClusterMirror:
 		if err := p.mirroringOn(); err != nil {
 			return err
@@ -73,6 +78,8 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 			return fmt.Errorf("%w: groups have no common default; the nodes' settings are it", messages.ErrInvalidRequest)
 		}
 		r.set, r.old = configs.Group(), p.img.GroupConfigs()[c.Name]
+	case messages.ResourceBrokerLogger:
+		return fmt.Errorf("%w: the level of a logger is set on its node", messages.ErrInvalidRequest)
 	default:
 		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)
 	}
@@ -82,6 +89,11 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 	}
 	if err := r.check(now); err != nil {
 		return err
+	}
+	if c.Type == messages.ResourceGroup {
+		if err := configs.CheckGroup(now, p.settings()); err != nil {
+			return err
+		}
 	}
 	if c.Type == messages.ResourceClusterMirror && !cmd.Internal {
 		forgetSource(r.old, now)

@@ -72,6 +72,14 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.fail(p.unregisterNode(c))
 	case messages.PlaceLeaders:
 		p.placeLeaders(c)
+	case messages.AlterClientQuotas:
+		p.alterQuotas(c)
+	case messages.UpdateFeatures:
+		p.updateFeatures(c)
+	case messages.ElectLeaders:
+		p.electLeaders(c)
+	case messages.ReassignPartitions:
+		p.reassign(c)
 	default:
 		return refuse(invariant.Violated("controller got command %T", cmd))
 	}

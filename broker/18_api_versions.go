@@ -1,6 +1,6 @@
 package broker
 
-// ApiVersions: served versions 0-4.
+// ApiVersions: served versions 0-5.
 //
 // v3 client software name and features (KIP-511, KIP-584); v4 features whose
 // lowest level is 0 (KAFKA-17011).
@@ -9,7 +9,8 @@ package broker
 // the range of this key, on a connection that stays open (KIP-511, C43). The
 // response header has no tags in any version.
 //
-// Left out: v5 (KIP-1242, checks that a client met the node it wanted).
+// v5 the cluster and the node that a client believes to have met (KIP-1242): another
+// one answers REBOOTSTRAP_REQUIRED.
 
 import (
 	"context"
@@ -19,23 +20,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages"
-	"kagami/persistence/metadata"
 )
 
 const (
-	apiVersionsMax      = 4
+	apiVersionsMax      = 5
+	apiVersionsZero     = 4
+	apiVersionsNode     = 5
 	apiVersionsSoftware = 3
-	mirrorVersionMax    = 1 // newest level of the feature mirror.version
-
-	// groupVersion is the level of group.version, always: the consumer protocol (KIP-848)
-	// is on.
-	groupVersion        = 1
-	groupVersionFeature = "group.version"
-
-	// transactionVersion is the level of transaction.version, always: clients that know
-	// it get an epoch for each transaction (KIP-890 part 2), others needn't.
-	transactionVersion        = 2
-	transactionVersionFeature = "transaction.version"
 )
 
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)
@@ -48,6 +39,10 @@ func (s *Server) handleAPIVersions(_ context.Context, r *request) reply {
 		resp.ErrorCode = r.code(messages.ErrInvalidRequest)
 		return answer(resp)
 	}
+	if err := s.checkMet(req); err != nil {
+		resp.ErrorCode = r.code(err)
+		return answer(resp)
+	}
 	for _, a := range apis() {
 		if a.listed {
 			resp.ApiKeys = append(resp.ApiKeys, apiKey(a))
@@ -55,19 +50,30 @@ func (s *Server) handleAPIVersions(_ context.Context, r *request) reply {
 	}
 	img := s.image()
 	lowest := int16(0)
-	if req.Version < apiVersionsMax {
+	if req.Version < apiVersionsZero {
 		lowest = 1 // clients below v4 choke on 0
 	}
-	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: metadata.MirrorVersionFeature, MinVersion: lowest, MaxVersion: mirrorVersionMax})
-	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: transactionVersionFeature, MinVersion: lowest, MaxVersion: transactionVersion})
-	resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: groupVersionFeature, MinVersion: lowest, MaxVersion: groupVersion})
-	resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: groupVersionFeature, MinVersionLevel: groupVersion, MaxVersionLevel: groupVersion})
 	resp.FinalizedFeaturesEpoch = img.Offset()
-	if level := img.MirrorVersion(); level > 0 {
-		resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: metadata.MirrorVersionFeature, MinVersionLevel: level, MaxVersionLevel: level})
+	for _, f := range messages.Features() {
+		resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: f.Name, MinVersion: max(f.Min, lowest), MaxVersion: f.Max})
+		if level := img.FeatureLevel(f); level > 0 {
+			resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: f.Name, MinVersionLevel: level, MaxVersionLevel: level})
+		}
 	}
-	resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: transactionVersionFeature, MinVersionLevel: transactionVersion, MaxVersionLevel: transactionVersion})
 	return answer(resp)
+}
+
+// checkMet refuses a client that wanted another node.
+func (s *Server) checkMet(req *kmsg.ApiVersionsRequest) error {
+	switch {
+	case req.Version < apiVersionsNode || req.ClusterID == nil && req.NodeID < 0:
+		return nil
+	case req.ClusterID == nil || req.NodeID < 0:
+		return messages.ErrInvalidRequest
+	case *req.ClusterID != s.image().ClusterID() || req.NodeID != int32(s.cfg.NodeID):
+		return refuse(kerr.RebootstrapRequired, "")
+	}
+	return nil
 }
 
 func apiKey(a api) kmsg.ApiVersionsResponseApiKey {

@@ -5,18 +5,19 @@ package broker
 // v1 sources and synonyms (KIP-226); v3 types and documentation.
 //
 // Resource types: 2 topic, 4 broker (this node, or "" for the dynamic defaults
-// of all nodes), 32 group, 64 cluster mirror (KIP-1279). No config named = all of
+// of all nodes), 64 cluster mirror (KIP-1279). No config named = all of
 // them.
 // Values of type password are null with the sensitive flag. mirror.name is shown
 // on topics, read-only (OP-11). The source of a mirror's settings is 0
-// (unknown): Kafka has no number for it. Left out: broker loggers (8), client
-// metrics (16).
+// (unknown): Kafka has no number for it. 8 broker loggers: this node's only one is
+// root. 16 client metrics, 32 groups: any name has the defaults.
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
@@ -49,6 +50,7 @@ type described struct {
 	set       *configs.Set
 	own, node []configs.Layer
 	setOnly   bool // only what is set on it
+	unlinked  bool // defaults aren't synonyms: no node setting stands behind them
 }
 
 func (s *Server) describable(r *request, res *kmsg.DescribeConfigsRequestResource) (described, error) {
@@ -90,14 +92,41 @@ func (s *Server) describable(r *request, res *kmsg.DescribeConfigsRequestResourc
 			return described{}, fmt.Errorf("%w: %q", messages.ErrUnknownMirror, res.ResourceName)
 		}
 		return described{set: configs.Mirror(), own: []configs.Layer{{Source: configs.SourceMirror, Values: m.Configs}}}, nil
+	case messages.ResourceBrokerLogger:
+		return s.describedLogger(r, res.ResourceName)
 	case messages.ResourceGroup:
 		if !s.allowed(r, OpDescribeConfigs, KindGroup, res.ResourceName) {
 			return described{}, messages.ErrGroupNotAuthorized
 		}
+		if res.ResourceName == "" {
+			return described{}, fmt.Errorf("%w: a group needs a name", messages.ErrInvalidRequest)
+		}
 		return described{set: configs.Group(), own: []configs.Layer{{Source: configs.SourceGroup, Values: img.GroupConfigs()[res.ResourceName]}}, node: s.nodeLayers(img)}, nil
+	case messages.ResourceClientMetrics:
+		if !s.allowedCluster(r, OpDescribeConfigs) {
+			return described{}, messages.ErrClusterNotAuthorized
+		}
+		if res.ResourceName == "" {
+			return described{}, fmt.Errorf("%w: a subscription needs a name", messages.ErrInvalidRequest)
+		}
+		return described{set: configs.ClientMetrics(), own: []configs.Layer{{Source: configs.SourceClientMetrics, Values: img.ClientMetrics()[res.ResourceName]}}, unlinked: true}, nil
 	default:
 		return described{}, fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, res.ResourceType)
 	}
+}
+
+// describedLogger is the level of this node's log, its only logger.
+func (s *Server) describedLogger(r *request, name string) (described, error) {
+	switch {
+	case !s.allowedCluster(r, OpDescribeConfigs):
+		return described{}, messages.ErrClusterNotAuthorized
+	case name != strconv.Itoa(int(s.cfg.NodeID)):
+		return described{}, fmt.Errorf("%w: this is node %d, loggers of node %q must be asked for there", messages.ErrInvalidRequest, s.cfg.NodeID, name)
+	case s.cfg.LogLevel == nil:
+		return described{set: configs.Logger(), own: []configs.Layer{{Source: configs.SourceLogger}}, setOnly: true}, nil
+	}
+	level := strings.ToUpper(s.cfg.LogLevel.String())
+	return described{set: configs.Logger(), own: []configs.Layer{{Source: configs.SourceLogger, Values: map[string]string{configs.RootLogger: level}}}, setOnly: true}, nil
 }
 
 // list describes the configs named, all if there are no names.
@@ -120,7 +149,7 @@ func (d described) list(req *kmsg.DescribeConfigsRequest, names []string) []kmsg
 		if req.IncludeSynonyms {
 			for _, syn := range all {
 				// A config that no node has a setting for has no synonyms.
-				if syn.Value != nil && (len(d.node) == 0 || len(def.Synonyms) > 0 || syn.Source != configs.SourceDefault) {
+				if syn.Value != nil && (!d.unlinked && len(d.node) == 0 || len(def.Synonyms) > 0 || syn.Source != configs.SourceDefault) {
 					c.ConfigSynonyms = append(c.ConfigSynonyms, kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{Name: syn.Name, Value: shown(def, syn.Value), Source: kmsg.ConfigSource(syn.Source)})
 				}
 			}

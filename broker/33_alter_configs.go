@@ -3,17 +3,22 @@ package broker
 // AlterConfigs: served versions 0-2. The given set replaces what is set on a resource;
 // IncrementalAlterConfigs (44) is the better request.
 //
-// Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 32
-// group, 64 cluster mirror. mirror.name stays as it is: a request that names it is refused
+// Resource types: 2 topic, 4 broker (name "" = the default of all nodes), 16 client
+// metrics, 32 group, 64 cluster mirror, and by IncrementalAlterConfigs 8 broker
+// logger. mirror.name stays as it is: a request that names it is refused
 // with INVALID_CONFIG (OP-11).
 
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
 
 	"kagami/messages"
+	"kagami/messages/configs"
 )
 
 func (s *Server) handleAlterConfigs(ctx context.Context, r *request) reply {
@@ -55,6 +60,8 @@ func (s *Server) alterConfigs(ctx context.Context, r *request, cmd messages.Alte
 	for i, c := range all {
 		if times[resource{c.Type, c.Name}] > 1 {
 			items[i].Err = fmt.Errorf("%w: resource %q is named more than once", messages.ErrInvalidRequest, c.Name)
+		} else if c.Type == messages.ResourceBrokerLogger && !cmd.Replace {
+			items[i].Err = s.alterLogger(r, c, cmd.ValidateOnly)
 		} else if items[i].Err = s.mayAlter(r, c); items[i].Err == nil {
 			cmd.Resources = append(cmd.Resources, c)
 			sent = append(sent, i)
@@ -64,6 +71,35 @@ func (s *Server) alterConfigs(ctx context.Context, r *request, cmd messages.Alte
 		spread(items, sent, s.submit(ctx, r, 0, cmd))
 	}
 	return items
+}
+
+// alterLogger sets the level of this node's log, until the node ends.
+func (s *Server) alterLogger(r *request, c messages.ResourceChange, validateOnly bool) error {
+	switch {
+	case !s.allowedCluster(r, OpAlterConfigs):
+		return messages.ErrClusterNotAuthorized
+	case c.Name != strconv.Itoa(int(s.cfg.NodeID)):
+		return fmt.Errorf("%w: this is node %d, loggers of node %q must be set there", messages.ErrInvalidRequest, s.cfg.NodeID, c.Name)
+	}
+	level := zap.NewAtomicLevel()
+	for _, change := range c.Changes {
+		switch {
+		case configs.Logger().Lookup(change.Name) == nil:
+			return fmt.Errorf("%w: there is no logger %q, only %s", messages.ErrInvalidConfig, change.Name, configs.RootLogger)
+		case change.Op != messages.ConfigSet || change.Value == nil:
+			return fmt.Errorf("%w: the level of logger %s can be set only", messages.ErrInvalidRequest, change.Name)
+		}
+		if err := configs.Logger().Check(change.Name, *change.Value); err != nil {
+			return err
+		}
+		if err := level.UnmarshalText([]byte(strings.ToLower(*change.Value))); err != nil {
+			return fmt.Errorf("%w: level %q", messages.ErrInvalidConfig, *change.Value)
+		}
+	}
+	if len(c.Changes) > 0 && !validateOnly && s.cfg.LogLevel != nil {
+		s.cfg.LogLevel.SetLevel(level.Level())
+	}
+	return nil
 }
 
 func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
@@ -96,6 +132,12 @@ func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
 		if !s.allowed(r, OpAlterConfigs, KindGroup, c.Name) {
 			return messages.ErrGroupNotAuthorized
 		}
+	case messages.ResourceClientMetrics:
+		if !s.allowedCluster(r, OpAlterConfigs) {
+			return messages.ErrClusterNotAuthorized
+		}
+	case messages.ResourceBrokerLogger:
+		return fmt.Errorf("%w: levels of loggers are set by IncrementalAlterConfigs", messages.ErrInvalidRequest)
 	default:
 		return fmt.Errorf("%w: configs of resource type %d", messages.ErrInvalidRequest, c.Type)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"go.uber.org/zap"
+
 	"kagami/messages"
 )
 
@@ -65,6 +67,13 @@ type Config struct {
 	// InSync looks once who is alive and whole, and says it of replicas; nil: the ISR
 	// is the image's.
 	InSync func() func(messages.NodeID, messages.PartitionKey) bool
+
+	// LogLevel is the level of the node's log, to be read and set as the config of a broker
+	// logger; nil: it can't be.
+	LogLevel *zap.AtomicLevel
+
+	// LogDir describes the data folder, for DescribeLogDirs; nil: nothing is told of it.
+	LogDir func() LogDir
 
 	// NoSendfile copies file ranges through memory even on plain TCP.
 	NoSendfile bool

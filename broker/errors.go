@@ -54,6 +54,8 @@ var codes = []struct {
 	{messages.ErrInvalidRegex, kerr.InvalidRegularExpression.Code},
 	{messages.ErrPolicyViolation, kerr.PolicyViolation.Code},
 	{messages.ErrUnsupportedVersion, kerr.UnsupportedVersion.Code},
+	{messages.ErrInvalidUpdateVersion, kerr.InvalidUpdateVersion.Code},
+	{messages.ErrFeatureUpdate, kerr.FeatureUpdateFailed.Code},
 	{messages.ErrBrokerNotRegistered, kerr.BrokerIDNotRegistered.Code},
 	{messages.ErrNotController, kerr.NotController.Code},
 	{messages.ErrNotCoordinator, kerr.NotCoordinator.Code},

@@ -281,7 +281,10 @@ func (w *world) Submit(_ context.Context, who messages.Requester, cmd messages.C
 		out.Items = []messages.Item{{FirstProducerID: w.nextPID, Count: c.Count}}
 		w.nextPID += int64(c.Count)
 	default:
-		out.Err = fmt.Errorf("%w: %T", errFake, cmd)
+		var ok bool
+		if out.Items, ok = w.adminLocked(cmd); !ok {
+			out.Err = fmt.Errorf("%w: %T", errFake, cmd)
+		}
 	}
 	out.Offset = w.img.Offset()
 	return out

@@ -30,6 +30,10 @@ func commandNames() map[string]func(d *json.Decoder) (Command, error) {
 		"RegisterNode":        decodeCommand[RegisterNode],
 		"UnregisterNode":      decodeCommand[UnregisterNode],
 		"PlaceLeaders":        decodeCommand[PlaceLeaders],
+		"AlterClientQuotas":   decodeCommand[AlterClientQuotas],
+		"UpdateFeatures":      decodeCommand[UpdateFeatures],
+		"ElectLeaders":        decodeCommand[ElectLeaders],
+		"ReassignPartitions":  decodeCommand[ReassignPartitions],
 	}
 }
 
@@ -96,6 +100,7 @@ func wireErrors() []error {
 		ErrThrottled, ErrSettingsChanged, ErrReadOnlyTopic, ErrInvalidMirrorName, ErrMirrorExists, ErrUnknownMirror,
 		ErrTopicInMirror, ErrTopicNotInMirror, ErrAlreadyPaused, ErrNotPaused, ErrBeingStopped, ErrMirrorNotEmpty,
 		ErrInvalidMirrorStates, ErrMirrorNotAuthorized, ErrTopicNotAuthorized, ErrClusterNotAuthorized,
+		ErrFeatureUpdate, ErrInvalidUpdateVersion,
 	}
 }
 

@@ -28,6 +28,10 @@ func TestForwardedCommands(t *testing.T) {
 		AllocateProducerIDs{Count: 10},
 		RegisterNode{Node: Node{ID: 2, Rack: "r", Incarnation: TopicID{5}, Endpoints: []Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: "::1", Port: 9}}}},
 		UnregisterNode{ID: 4},
+		AlterClientQuotas{Entries: []QuotaEntry{{Entity: QuotaEntity{User: QuotaPart{Set: true, Name: "u"}, ClientID: QuotaPart{Set: true, Default: true}}, Values: []QuotaValue{{Key: QuotaProduceRate, Value: new(1.5)}, {Key: QuotaFetchRate}}}}, ValidateOnly: true},
+		UpdateFeatures{Updates: []FeatureUpdate{{Name: MirrorVersionFeature, Level: 1, Type: FeatureUpgrade}}, ValidateOnly: true},
+		ElectLeaders{Elections: []Election{{TopicID: TopicID{8}, Partition: 1, Node: 2}}},
+		ReassignPartitions{Changes: []Reassignment{{TopicID: TopicID{9}, Partition: 1, Replicas: []NodeID{1, 2}, InSync: []NodeID{1}, Resize: true}}},
 		PlaceLeaders{Live: []NodeID{1}, Behind: map[NodeID][]PartitionKey{1: {{TopicID: TopicID{6}, CreatedAt: 7, Partition: 8}}}, Lagging: []NodeID{2}, Back: 1, Max: 2},
 	}
 	names := map[string]bool{}

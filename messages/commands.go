@@ -7,10 +7,12 @@ type Command interface{ command() }
 // ResourceType is Kafka's config resource type.
 type ResourceType int8
 
-// The config resource types that this cluster stores.
+// The config resource types that this cluster knows.
 const (
 	ResourceTopic         ResourceType = 2
-	ResourceBroker        ResourceType = 4 // name "" = the default of all nodes
+	ResourceBroker        ResourceType = 4  // name "" = the default of all nodes
+	ResourceBrokerLogger  ResourceType = 8  // levels of a node's log; not stored
+	ResourceClientMetrics ResourceType = 16 // a subscription (KIP-714)
 	ResourceGroup         ResourceType = 32
 	ResourceClusterMirror ResourceType = 64
 )

@@ -29,6 +29,8 @@ var (
 	ErrTimedOut                = errors.New("request timed out")
 	ErrStorage                 = errors.New("storage error")
 	ErrThrottled               = errors.New("throttled")
+	ErrFeatureUpdate           = errors.New("feature update failed")
+	ErrInvalidUpdateVersion    = errors.New("invalid update version")
 	ErrSettingsChanged         = errors.New("decided on what has changed meanwhile")
 
 	// ErrReadOnlyTopic: a write to a mirror topic that isn't STOPPED. Ordinary

@@ -206,6 +206,9 @@ func newSet(kind string, cross func(Values) []error, groups ...[]Def) *Set {
 	return s
 }
 
+// Kind is what kind of resource the keys are of: "topic", "group" ...
+func (s *Set) Kind() string { return s.kind }
+
 // Names lists the keys in order, internal ones too.
 func (s *Set) Names() []string { return s.names }
 

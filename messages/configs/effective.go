@@ -20,6 +20,8 @@ const (
 	SourceBrokerDefault Source = 3
 	SourceStatic        Source = 4
 	SourceDefault       Source = 5
+	SourceLogger        Source = 6
+	SourceClientMetrics Source = 7
 	SourceGroup         Source = 8
 )
 
@@ -36,10 +38,14 @@ func (s Source) String() string {
 		return "DYNAMIC_DEFAULT_BROKER_CONFIG"
 	case SourceStatic:
 		return "STATIC_BROKER_CONFIG"
-	case SourceDefault:
-		return "DEFAULT_CONFIG"
+	case SourceLogger:
+		return "DYNAMIC_BROKER_LOGGER_CONFIG"
+	case SourceClientMetrics:
+		return "DYNAMIC_CLIENT_METRICS_CONFIG"
 	case SourceGroup:
 		return "DYNAMIC_GROUP_CONFIG"
+	case SourceDefault:
+		return "DEFAULT_CONFIG"
 	default:
 		return fmt.Sprintf("Source(%d)", int8(s))
 	}

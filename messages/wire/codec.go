@@ -101,6 +101,8 @@ func (r *reader) int64() int64 {
 	return 0
 }
 
+func (r *reader) float64() float64 { return math.Float64frombits(uint64(r.int64())) }
+
 func (r *reader) uuid() (id messages.TopicID) {
 	copy(id[:], r.span(len(id)))
 	return id

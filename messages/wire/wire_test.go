@@ -76,6 +76,9 @@ func fill(v reflect.Value, n *int) {
 	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(uint64(*n % 100))
 		*n++
+	case reflect.Float64:
+		v.SetFloat(float64(*n) + 0.5)
+		*n++
 	default:
 		v.SetInt(int64(*n%100) + 1)
 		*n++

@@ -81,6 +81,8 @@ func ResponseForKey(key int16) kmsg.Response {
 // NewMetadataRecord returns an empty metadata record of a type, nil for an unknown type.
 func NewMetadataRecord(key int16) MetadataRecord {
 	switch key {
+	case 14:
+		return NewPtrClientQuotaRecord()
 	case 201:
 		return NewPtrClusterRecord()
 	case 4:
@@ -153,6 +155,7 @@ func allMessages() map[string]codec {
 		"ConsumerGroupCurrentMemberAssignmentKey":    NewPtrConsumerGroupCurrentMemberAssignmentKey(),
 		"ConsumerGroupCurrentMemberAssignmentValue":  NewPtrConsumerGroupCurrentMemberAssignmentValue(),
 		"MirrorPidReset":                             NewPtrMirrorPidReset(),
+		"ClientQuotaRecord":                          NewPtrClientQuotaRecord(),
 		"ClusterRecord":                              NewPtrClusterRecord(),
 		"ConfigRecord":                               NewPtrConfigRecord(),
 		"ControllerClaimRecord":                      NewPtrControllerClaimRecord(),
@@ -174,6 +177,8 @@ func allMessages() map[string]codec {
 // metadataRecordName is the schema's name of a record type, "" if unknown.
 func metadataRecordName(key int16) string {
 	switch key {
+	case 14:
+		return "ClientQuotaRecord"
 	case 201:
 		return "ClusterRecord"
 	case 4:

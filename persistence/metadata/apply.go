@@ -39,6 +39,7 @@ type builder struct {
 	ownMirr  map[string]*Mirror // mirrors that were copied; nil value: deleted
 	ownBrok  map[string]bool
 	ownGroup map[string]bool
+	ownSubs  map[string]bool // subscriptions of client metrics that were copied
 }
 
 type topicOwn struct{ partitions, configs bool }
@@ -77,6 +78,8 @@ func (b *builder) apply(offset int64, r Record) error {
 		}
 		b.img.features[r.Name] = r.FeatureLevel
 		b.delta.Features = true
+	case *wire.ClientQuotaRecord:
+		return b.setQuota(r)
 	case *wire.ProducerIdsRecord:
 		b.img.nextProducerID = r.NextProducerID
 	case *wire.ClusterRecord:
@@ -183,6 +186,10 @@ func (b *builder) setConfig(r *wire.ConfigRecord) error {
 		b.setMirrorConfig(r)
 	case messages.ResourceGroup:
 		b.setGroupConfig(r)
+	case messages.ResourceClientMetrics:
+		b.setClientMetrics(r)
+	case messages.ResourceBrokerLogger:
+		return fmt.Errorf("%w: the level of a logger isn't kept", ErrUnknownRecord)
 	default:
 		return fmt.Errorf("%w: config resource type %d", ErrUnknownRecord, r.ResourceType)
 	}

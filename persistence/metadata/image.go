@@ -29,6 +29,8 @@ type Image struct {
 	// the node id in decimal.
 	brokers map[string]map[string]string
 	groups  map[string]map[string]string // configs of groups, by name
+	metrics map[string]map[string]string // subscriptions of client metrics, by name
+	quotas  []Quota                      // by entity
 }
 
 // Topic is one topic of an image.
@@ -100,7 +102,15 @@ func (i *Image) Feature(name string) int16 { return i.features[name] }
 func (i *Image) MirrorVersion() int16 { return i.features[MirrorVersionFeature] }
 
 // MirrorVersionFeature is the feature that turns mirroring on.
-const MirrorVersionFeature = "mirror.version"
+const MirrorVersionFeature = messages.MirrorVersionFeature
+
+// FeatureLevel is the level that a feature has: the one set, or its default.
+func (i *Image) FeatureLevel(f messages.Feature) int16 {
+	if level, ok := i.features[f.Name]; ok {
+		return level
+	}
+	return f.Default
+}
 
 // NextProducerID is the first producer id that has not been given out.
 func (i *Image) NextProducerID() int64 { return i.nextProducerID }
@@ -187,8 +197,9 @@ type Delta struct {
 	Mirrors map[string]struct{}
 	// Brokers: a node registered or a dynamic broker config changed.
 	Brokers bool
-	// Groups: a config of a group changed.
-	Groups bool
+	// Groups: a config of a group changed. Quotas: a quota changed. ClientMetrics: a
+	// subscription changed.
+	Groups, Quotas, ClientMetrics bool
 	// Controller: there is a new claim. Features: a level changed.
 	Controller bool
 	Features   bool

@@ -46,6 +46,15 @@ func (i *Image) records(add func(Record)) {
 	for _, name := range slices.Sorted(maps.Keys(i.groups)) {
 		configRecords(add, messages.ResourceGroup, name, i.groups[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(i.metrics)) {
+		configRecords(add, messages.ResourceClientMetrics, name, i.metrics[name])
+	}
+	for _, q := range i.quotas {
+		for _, key := range slices.Sorted(maps.Keys(q.Limits)) {
+			limit := q.Limits[key]
+			add(QuotaRecord(q.Entity, key, &limit))
+		}
+	}
 }
 
 func (t *Topic) records(add func(Record)) {

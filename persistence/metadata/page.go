@@ -274,6 +274,10 @@ func shown(kind messages.ResourceType, name string) bool {
 		set = configs.Mirror()
 	case messages.ResourceGroup:
 		set = configs.Group()
+	case messages.ResourceClientMetrics:
+		set = configs.ClientMetrics()
+	case messages.ResourceBrokerLogger:
+		return false
 	default:
 		return false
 	}

@@ -136,6 +136,12 @@ func (s *side) label(v reflect.Value) string {
 		}
 		parts = append(parts, fmt.Sprint(f.Interface()))
 	}
+	if f := v.FieldByName("Entity"); f.IsValid() && f.Kind() == reflect.Slice {
+		for i := range f.Len() {
+			parts = append(parts, s.label(f.Index(i)))
+		}
+		slices.Sort(parts)
+	}
 	return strings.Join(parts, " ")
 }
 

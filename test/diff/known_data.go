@@ -4,6 +4,7 @@ package diff
 func everywhere() []known {
 	return []known{
 		{key: anyKey, path: "*ErrorMessage", kafka: "null", kagami: "a text", why: "Texts say what is wrong where Kafka sends a code alone."},
+		{key: anyKey, path: "*ErrorMessage", kafka: "empty", kagami: "null", why: "A success has no text."},
 	}
 }
 

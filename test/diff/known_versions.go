@@ -6,7 +6,6 @@ func versionDifferences() []known {
 	out := []known{
 		{key: 18, path: "ApiKeys[2*]", kafka: absent, why: "Requests of cluster mirroring (KIP-1279) and of Kagami's own tools; see concepts.md."},
 		{key: 18, path: "ApiKeys[10].MaxVersion", kafka: "6", kagami: "7", why: "Version 7 finds coordinators of mirrors (KIP-1279)."},
-		{key: 18, path: "ApiKeys[18].MaxVersion", kafka: "5", kagami: "4", seldom: true, why: "Version 5 lets a client check which node it has met (KIP-1242)."},
 		{key: 18, path: "SupportedFeatures[*]*", why: "Features are those that this build has."},
 		{key: 18, path: "FinalizedFeatures[*]*", why: "Features are those that this build has."},
 	}
@@ -16,13 +15,9 @@ func versionDifferences() []known {
 	}{
 		{"Security: no SASL, ACLs, SCRAM users or delegation tokens.", []int{17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51}},
 		{"Transactions.", []int{24, 25, 26, 27, 28, 61, 65, 66}},
-		{"Replica folders and reassignments: a node has one folder, and replicas are placed by the cluster.", []int{34, 35, 43, 45, 46}},
-		{"Quotas.", []int{48, 49}},
 		{"KRaft's own quorum; here the metadata log is a journal of its own.", []int{55, 80, 81, 94}},
-		{"Features.", []int{57}},
 		{"Groups of the consumer protocol (KIP-848).", []int{68, 69}},
 		{"Client metrics (KIP-714).", []int{71, 72}},
-		{"Listing of resources that have configs.", []int{74}},
 		{"Share groups (KIP-932).", []int{76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}},
 		{"Streams groups (KIP-1071).", []int{88, 89, 93}},
 	} {

@@ -8,7 +8,7 @@ func versionSteps() []step {
 	versions := func(name, version string) func(*side, int16) kmsg.Request {
 		return one(func() kmsg.Request {
 			r := kmsg.NewPtrApiVersionsRequest()
-			r.ClientSoftwareName, r.ClientSoftwareVersion = name, version
+			r.ClientSoftwareName, r.ClientSoftwareVersion, r.NodeID = name, version, -1
 			return r
 		})
 	}
@@ -16,6 +16,18 @@ func versionSteps() []step {
 		{name: "as a client does", req: versions("diff", "1.0")},
 		{name: "bad software name", req: versions("!", "1.0"), from: 3},
 		{name: "no software name", req: versions("", ""), from: 3},
+		{name: "another cluster", from: 5, req: one(func() kmsg.Request {
+			r := kmsg.NewPtrApiVersionsRequest()
+			r.ClientSoftwareName, r.ClientSoftwareVersion = "diff", "1.0"
+			r.ClusterID, r.NodeID = new("another"), 1
+			return r
+		})},
+		{name: "a node without a cluster", from: 5, req: one(func() kmsg.Request {
+			r := kmsg.NewPtrApiVersionsRequest()
+			r.ClientSoftwareName, r.ClientSoftwareVersion = "diff", "1.0"
+			r.NodeID = 1
+			return r
+		})},
 		{name: "version from the future", req: versions("diff", "1.0"), exact: new(int16(99))},
 	}
 }

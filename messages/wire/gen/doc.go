@@ -5,8 +5,8 @@
 //
 // It is run by `go generate ./messages/wire`; its test fails while the
 // committed files differ from what it would write. It knows the types bool,
-// int8 to int64, uint16, string, bytes, uuid, arrays and structs, nullable
+// int8 to int64, uint16, float64, string, bytes, uuid, arrays and structs, nullable
 // strings, bytes and arrays, tagged fields with defaults, version ranges and
-// flexible versions. Nullable structs, float64 and records aren't known and
+// flexible versions. Nullable structs and records aren't known and
 // are refused.
 package main

@@ -252,7 +252,7 @@ func minPrimitive(t string, flexible bool) int {
 		return 2
 	case "int32":
 		return 4
-	case "int64":
+	case "int64", "float64":
 		return 8
 	case "uuid":
 		return 16

@@ -96,7 +96,7 @@ func parseVersions(s string) (versions, error) {
 
 var primitives = map[string]string{
 	"bool": "bool", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
-	"uint16": "uint16", "string": "string", "bytes": "[]byte", "uuid": "messages.TopicID",
+	"uint16": "uint16", "float64": "float64", "string": "string", "bytes": "[]byte", "uuid": "messages.TopicID",
 }
 
 func loadSchemas(dir string) ([]*message, error) {
@@ -295,6 +295,14 @@ func (f *field) resolveDefault() error {
 	}
 	if text == "" {
 		text = "0"
+	}
+	if f.elem == "float64" {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("default: %w", err)
+		}
+		f.def = strconv.FormatFloat(n, 'g', -1, 64)
+		return nil
 	}
 	bits := map[string]int{"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 17}[f.elem]
 	n, err := strconv.ParseInt(text, 0, bits)
