@@ -286,7 +286,7 @@ func TestAlterConfigs(t *testing.T) {
 		{4, "", "mirror.replication.throttled.rate", 0},
 		{64, "m", "bootstrap.servers", 0},
 		{64, "nope", "bootstrap.servers", 2137},
-		{8, "1", "x", 40},
+		{8, "2", "x", 42},
 	} {
 		inc := kmsg.NewPtrIncrementalAlterConfigsRequest()
 		inc.Version = 1
