@@ -269,7 +269,12 @@ func (d *direct) cut(op journal.Operation) (persistence.Cut, error) {
 	if op.Kind == journal.OpRestartAt {
 		return d.log.RestartAt(op.Offset)
 	}
-	return d.log.Truncate(op.Offset)
+	cut, err := d.log.Truncate(op.Offset)
+	if err != nil || !d.replicated || d.log.End() >= op.Offset {
+		return cut, err
+	}
+	cut.From = op.Offset
+	return cut, fill(d.log, op.Offset)
 }
 
 // enter makes a claim, mode or baseline durable if it says anything new. Bytes

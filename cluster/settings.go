@@ -15,6 +15,8 @@ type topicSettings struct {
 	deletes         bool  // cleanup.policy has delete
 	retentionMillis int64 // -1: no limit
 	retentionBytes  int64 // -1: no limit
+	compacts        bool  // cleanup.policy has compact
+	compaction      CompactionSettings
 }
 
 func (s topicSettings) retains() bool {
@@ -47,6 +49,7 @@ func settingsOf(t *metadata.Topic, node map[string]string, flushAlways bool) top
 		retentionMillis: v.Int64(configs.RetentionMs),
 		retentionBytes:  v.Int64(configs.RetentionBytes),
 	}
+	s.compactAs(t.Name, v, node)
 	return s
 }
 

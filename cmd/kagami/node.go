@@ -92,6 +92,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"start mirroring", n.startMirroring},
 		{"start group coordinators", n.startGroups},
 		{"start transaction coordinators", n.startTxns},
+		{"start cleaner", n.startCleaner},
 		{"bind listeners", n.bind},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},

@@ -60,6 +60,11 @@ const (
 	JournalCheckpointMs   = "kagami.journal.checkpoint.interval.ms"
 	JournalElectionMs     = "kagami.journal.election.timeout.ms"
 
+	CleanerEnable   = "log.cleaner.enable"
+	CleanerBackoff  = "log.cleaner.backoff.ms"
+	CleanerMapBytes = "log.cleaner.dedupe.buffer.size"
+	CleanerRate     = "log.cleaner.io.max.bytes.per.second"
+
 	ReadyMaxLagRecords = "kagami.ready.max.lag.records"
 	ReadyMaxLagMs      = "kagami.ready.max.lag.ms"
 )
@@ -101,6 +106,10 @@ func brokerNetDefs() []Def {
 func brokerLogDefs() []Def {
 	return []Def{
 		{Name: "log.retention.check.interval.ms", Type: TypeLong, Default: new("300000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for segments to delete."},
+		{Name: CleanerEnable, Type: TypeBoolean, Default: new("true"), Change: ChangeRestart, Doc: "Whether this node compacts logs of topics with cleanup.policy=compact."},
+		{Name: CleanerBackoff, Type: TypeLong, Default: new("15000"), check: atLeast(1), Doc: "Pause, ms, between two looks for logs to compact."},
+		{Name: CleanerMapBytes, Type: TypeLong, Default: new("134217728"), check: atLeast(1 << 20), Doc: "Memory, bytes, that the compaction of one log at a time may take for its keys. A log with more keys is compacted in several passes."},
+		{Name: CleanerRate, Type: TypeDouble, Default: new("1.7976931348623157E308"), check: atLeast(1), Doc: "Bytes per second that compaction reads and writes at most, together."},
 		{Name: MetadataSnapshotBytes, Type: TypeLong, Default: new("20971520"), Change: ChangeRestart, check: atLeast(1),
 			Doc: "Bytes of the metadata log after which a snapshot of it is written; 10000 records are another reason."},
 		{Name: "log.retention.minutes", Type: TypeInt, check: atLeast(-1), Change: ChangeRestart, Doc: "Default of retention.ms in minutes; log.retention.ms wins."},
