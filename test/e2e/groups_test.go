@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,16 @@ func groupNode(t *testing.T) (context.Context, *Node) {
 		require.NoError(t, cl.ProduceSync(ctx, &kgo.Record{Topic: "g", Partition: int32(i % 2), Value: fmt.Appendf(nil, "v%03d", i)}).FirstErr())
 	}
 	return ctx, n
+}
+
+// Settings of nodes under which members of groups hear of changes soon.
+func quickGroups(more map[string]string) map[string]string {
+	out := map[string]string{
+		"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5",
+		"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "6000",
+	}
+	maps.Copy(out, more)
+	return out
 }
 
 // TestGroupsJavaTools: Kafka's own tools, with nothing changed but the address.
