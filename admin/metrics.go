@@ -17,6 +17,13 @@ type Sample struct {
 	RefreshErrors int64                  // refreshes of source metadata that failed, since the start
 	Partitions    []PartitionSample      // those that are being copied
 	Fetchers      int                    // workers
+	Groups        []GroupSample          // that this node coordinates, by type and state
+}
+
+// GroupSample counts the groups of one type in one state.
+type GroupSample struct {
+	Type, State              string
+	Groups, Members, Offsets int
 }
 
 // PartitionSample is a partition that is being copied.
@@ -42,6 +49,8 @@ type metric struct {
 const (
 	manager = "kafka_server_mirror_metadata_manager_"
 	fetcher = "kafka_server_mirror_fetcher_manager_"
+
+	groupCoordinator = "kafka_server_group_coordinator_metrics_"
 )
 
 // stateMetric counts the partitions in one state.
@@ -52,7 +61,9 @@ func stateMetric(name string, state messages.State) metric {
 	}
 }
 
-func metrics() []metric {
+func metrics() []metric { return append(mirrorMetrics(), groupMetrics()...) }
+
+func mirrorMetrics() []metric {
 	return []metric{
 		stateMetric("log_truncation_partition_state", messages.StateLogTruncation),
 		stateMetric("epoch_fencing_partition_state", messages.StateEpochFencing),
@@ -105,6 +116,40 @@ func metrics() []metric {
 						add(float64(p.Lag), p.Mirror, p.Topic, p.Partition)
 					}
 				}
+			},
+		},
+	}
+}
+
+func groupMetrics() []metric {
+	return []metric{
+		{
+			name: groupCoordinator + "group_count", help: "Groups that this node coordinates, by protocol and state.", kind: prometheus.GaugeValue,
+			labels: []string{"protocol", "state"},
+			values: func(s *Sample, add func(float64, ...string)) {
+				for _, g := range s.Groups {
+					add(float64(g.Groups), g.Type, g.State)
+				}
+			},
+		},
+		{
+			name: groupCoordinator + "members", help: "Members of the groups that this node coordinates.", kind: prometheus.GaugeValue,
+			values: func(s *Sample, add func(float64, ...string)) {
+				n := 0
+				for _, g := range s.Groups {
+					n += g.Members
+				}
+				add(float64(n))
+			},
+		},
+		{
+			name: groupCoordinator + "num_offsets", help: "Committed offsets of the groups that this node coordinates.", kind: prometheus.GaugeValue,
+			values: func(s *Sample, add func(float64, ...string)) {
+				n := 0
+				for _, g := range s.Groups {
+					n += g.Offsets
+				}
+				add(float64(n))
 			},
 		},
 	}

@@ -23,6 +23,9 @@ func TestMetricsGolden(t *testing.T) {
 		return Sample{
 			States:        map[messages.State]int{messages.StateMirroring: 2, messages.StateFailed: 1},
 			RefreshErrors: 4, Fetchers: 1,
+			Groups: []GroupSample{
+				{Type: "classic", State: "Stable", Groups: 2, Members: 5, Offsets: 7}, {Type: "consumer", State: "Empty", Groups: 1, Offsets: 1},
+			},
 			Partitions: []PartitionSample{
 				{Mirror: "m", Topic: "t", Partition: "0", Lag: 7, Bytes: 100},
 				{Mirror: "m", Topic: "t", Partition: "1", Lag: -1, Bytes: 11},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 
@@ -82,6 +83,17 @@ func TestConsumerGroup(t *testing.T) {
 	stopA := polled(t, a)
 	g := shared(t, adm, 2, 6)
 	require.Equal(t, "uniform", g.AssignorName)
+	rows, err := n.queries().Query(t.Context(), "groups", url.Values{"group": {"g"}})
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	r := rows.([]row)[0]
+	require.Equal(t, []any{"g", "consumer", "Stable", int32(2), g.Epoch}, []any{r["group"], r["type"], r["state"], r["members"], r["epoch"]})
+	none, err := n.queries().Query(t.Context(), "groups", url.Values{"group": {"other"}})
+	require.NoError(t, err)
+	require.Empty(t, none)
+	samples := n.sample().Groups
+	require.Len(t, samples, 1)
+	require.Equal(t, 2, samples[0].Members)
 	dead := newCut(t)
 	c := serverSide(t, n.kafka(), "t", kgo.Dialer(dead.dial))
 	stopC := polled(t, c)

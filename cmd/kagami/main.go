@@ -71,7 +71,7 @@ func commands() []command {
 	return []command{
 		{"server", "run a node: kagami server [--config FILE] [--set key=value]", runServer},
 		{"demo", "mirror, lag, failover and failback on this machine", runDemo},
-		{"query", "ask a running node: kagami query partitions|mirrors|actors|nodes|journal", runQuery},
+		{"query", "ask a running node: kagami query partitions|mirrors|actors|nodes|journal|groups", runQuery},
 		{"audit", "what happened to a mirror, and who asked for it", runAudit},
 		{"verify", "compare a mirror's topics with their source", runVerify},
 		{"version", "print the version", runVersion},

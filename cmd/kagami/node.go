@@ -51,6 +51,7 @@ type node struct {
 	controller  *actors.Controller
 	mirroring   *actors.Node
 	groups      *actors.Groups
+	groupsNow   atomic.Pointer[actors.Groups] // groups, for queries, which come from the start
 	markers     *actors.TxnMarkers
 	txns        *actors.Txns
 	rpc         *cluster.ActorRPC
@@ -234,7 +235,7 @@ func (n *node) startMirroring(ctx context.Context) error {
 	n.defers(func(context.Context) error { return n.mirroring.Close() })
 	n.rpc = cluster.NewActorRPC(n.bus)
 	n.defers(func(context.Context) error { n.rpc.Close(); return nil })
-	return n.rpc.RegisterActorHandler(n.mirroring.HandleQuery)
+	return n.rpc.RegisterActorHandler(n.handleQuery)
 }
 
 // bind opens the listeners, so that ports are known, and registers this node.
@@ -354,7 +355,7 @@ func (n *node) serveAdmin(context.Context) error {
 
 // sample is the node's mirroring at this moment, for metrics.
 func (n *node) sample() admin.Sample {
-	s := admin.Sample{States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors()}
+	s := admin.Sample{States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample()}
 	for _, m := range n.store.Image().Mirrors() {
 		s.Fetchers += len(n.mirroring.Mirrors.Fetchers(m.Name))
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"kagami/actors"
+	"kagami/admin"
 	"kagami/cluster"
 	"kagami/messages"
 	"kagami/persistence/metadata"
@@ -22,6 +24,7 @@ func (n *node) startGroups(ctx context.Context) error {
 			return r, nil
 		},
 	})
+	n.groupsNow.Store(n.groups)
 	n.defers(func(context.Context) error { return n.groups.Close() })
 	settings := n.store.Subscribe(func(d metadata.Delta) {
 		if d.Brokers || d.Groups {
@@ -32,4 +35,32 @@ func (n *node) startGroups(ctx context.Context) error {
 	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) { n.groups.Apply(a.Image, a.Topics) })
 	n.defers(func(context.Context) error { settings(); applied(); return nil })
 	return nil
+}
+
+// groupSampleLimit is how long metrics wait for the coordinators.
+const groupSampleLimit = time.Second
+
+// groupSample counts groups by type and state; nothing while a coordinator loads.
+func (n *node) groupSample() []admin.GroupSample {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), groupSampleLimit, messages.ErrTimedOut)
+	defer cancel()
+	listed, err := n.groups.List(ctx)
+	if err != nil {
+		return nil
+	}
+	byState := map[[2]string]*admin.GroupSample{}
+	for _, l := range listed {
+		key := [2]string{l.Type, l.State}
+		if byState[key] == nil {
+			byState[key] = &admin.GroupSample{Type: l.Type, State: l.State}
+		}
+		byState[key].Groups++
+		byState[key].Members += l.Members
+		byState[key].Offsets += l.Offsets
+	}
+	out := make([]admin.GroupSample, 0, len(byState))
+	for _, s := range byState {
+		out = append(out, *s)
+	}
+	return out
 }

@@ -67,8 +67,10 @@ func (q queries) Query(ctx context.Context, what string, args url.Values) (any, 
 		return q.nodes(), nil
 	case "journal":
 		return q.journal(ctx), nil
+	case "groups":
+		return q.groups(ctx, args)
 	}
-	return nil, fmt.Errorf("%w: there is no query %q: partitions, mirrors, actors, nodes or journal", messages.ErrInvalidRequest, what)
+	return nil, fmt.Errorf("%w: there is no query %q: partitions, mirrors, actors, nodes, journal or groups", messages.ErrInvalidRequest, what)
 }
 
 func (q queries) partitions(ctx context.Context, args url.Values) (any, error) {
@@ -140,10 +142,14 @@ func (q queries) onNodes(ctx context.Context, nodes []messages.NodeID, f func(ct
 
 // ask asks the node actor of a node; a dead one fails at once.
 func (q queries) ask(ctx context.Context, node messages.NodeID, query *pb.Query) (*pb.QueryResult, error) {
+	return q.askActor(ctx, node, actors.NodeActor, query)
+}
+
+func (q queries) askActor(ctx context.Context, node messages.NodeID, actor string, query *pb.Query) (*pb.QueryResult, error) {
 	if node != q.n.settings.nodeID && !q.n.members.IsLive(node) {
 		return nil, fmt.Errorf("node %d: %w", node, errNodeDead)
 	}
-	return q.n.rpc.Query(ctx, node, actors.NodeActor, query)
+	return q.n.rpc.Query(ctx, node, actor, query)
 }
 
 // pages reads what a node leads, a page for each request. With a limit one is enough:

@@ -24,16 +24,18 @@ var queryColumns = map[string][]string{
 	"mirrors":    {"mirror", "coordinator", "node", "sourceClusterId", "bootstrap", "topics", "partitions", "failed", "lag", "lastRefresh", "error"},
 	"actors":     {"node", "actor", "kind", "detail"},
 	"nodes":      {"node", "live", "controller", "leaders", "coordinators", "behind", "journalLag", "beatAge", "rack"},
+	"groups":     {"group", "node", "type", "state", "protocolType", "members", "offsets", "epoch", "shard", "error"},
 	"journal":    {"shard", "streamLeader", "current", "copies", "first", "last", "bytes", "node", "applied", "behind", "isolated", "error"},
 }
 
 // runQuery asks a node's admin port and prints a table or JSON.
 func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
-	const line = "query partitions|mirrors|actors|nodes|journal [options]"
+	const line = "query partitions|mirrors|actors|nodes|journal|groups [options]"
 	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster (journal: as that node sees it)")
 	mirror := fs.String("mirror", "", "only this mirror")
 	topic := fs.String("topic", "", "only this topic")
+	group := fs.String("group", "", "only this group")
 	prefix := fs.String("prefix", "", "only actors whose name begins so, e.g. partition/")
 	asJSON := fs.Bool("json", false, "print the answer as JSON")
 	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
@@ -41,7 +43,7 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	if queryColumns[fs.Arg(0)] == nil {
-		return usageFault(fs, line, stderr, fmt.Sprintf("want partitions, mirrors, actors, nodes or journal, not %q", fs.Arg(0)))
+		return usageFault(fs, line, stderr, fmt.Sprintf("want partitions, mirrors, actors, nodes, journal or groups, not %q", fs.Arg(0)))
 	}
 	what := fs.Arg(0)
 	params := url.Values{}
@@ -50,6 +52,9 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	if *topic != "" {
 		params.Set("topic", *topic)
+	}
+	if *group != "" {
+		params.Set("group", *group)
 	}
 	if *prefix != "" {
 		params.Set("prefix", *prefix)

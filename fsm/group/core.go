@@ -318,8 +318,9 @@ func (c *Core) List() []groups.Listed {
 	out := make([]groups.Listed, 0, len(c.groups))
 	for _, id := range sortedKeys(c.groups) {
 		g := c.groups[id]
-		l := groups.Listed{Group: id, ProtocolType: g.protocolType, State: g.state.String(), Type: groups.TypeClassic}
+		l := groups.Listed{Group: id, ProtocolType: g.protocolType, State: g.state.String(), Type: groups.TypeClassic, Members: len(g.members), Offsets: len(g.offsets), Epoch: g.generation}
 		if g.consumer != nil {
+			l.Members, l.Epoch = len(g.consumer.members), g.consumer.epoch
 			l.ProtocolType, l.State, l.Type = consumerType, g.consumer.state(), groups.TypeConsumer
 		}
 		out = append(out, l)

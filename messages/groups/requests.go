@@ -199,6 +199,9 @@ type Listed struct {
 	ProtocolType string
 	State        string
 	Type         string
+	Members      int
+	Offsets      int   // partitions with a committed offset
+	Epoch        int32 // generation, or group epoch
 }
 
 // TypeClassic is the type of groups whose members assign among themselves.

@@ -267,6 +267,7 @@ type Query struct {
 	//	*Query_ActorList
 	//	*Query_PartitionList
 	//	*Query_MirrorList
+	//	*Query_GroupList
 	Query         isQuery_Query `protobuf_oneof:"query"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -354,6 +355,15 @@ func (x *Query) GetMirrorList() *MirrorListQuery {
 	return nil
 }
 
+func (x *Query) GetGroupList() *GroupListQuery {
+	if x != nil {
+		if x, ok := x.Query.(*Query_GroupList); ok {
+			return x.GroupList
+		}
+	}
+	return nil
+}
+
 type isQuery_Query interface {
 	isQuery_Query()
 }
@@ -378,6 +388,10 @@ type Query_MirrorList struct {
 	MirrorList *MirrorListQuery `protobuf:"bytes,5,opt,name=mirror_list,json=mirrorList,proto3,oneof"`
 }
 
+type Query_GroupList struct {
+	GroupList *GroupListQuery `protobuf:"bytes,6,opt,name=group_list,json=groupList,proto3,oneof"`
+}
+
 func (*Query_PartitionState) isQuery_Query() {}
 
 func (*Query_MirrorSummary) isQuery_Query() {}
@@ -387,6 +401,8 @@ func (*Query_ActorList) isQuery_Query() {}
 func (*Query_PartitionList) isQuery_Query() {}
 
 func (*Query_MirrorList) isQuery_Query() {}
+
+func (*Query_GroupList) isQuery_Query() {}
 
 // QueryResult answers the Query of the same kind.
 type QueryResult struct {
@@ -398,6 +414,7 @@ type QueryResult struct {
 	//	*QueryResult_ActorList
 	//	*QueryResult_PartitionList
 	//	*QueryResult_MirrorList
+	//	*QueryResult_GroupList
 	Result        isQueryResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -485,6 +502,15 @@ func (x *QueryResult) GetMirrorList() *MirrorList {
 	return nil
 }
 
+func (x *QueryResult) GetGroupList() *GroupList {
+	if x != nil {
+		if x, ok := x.Result.(*QueryResult_GroupList); ok {
+			return x.GroupList
+		}
+	}
+	return nil
+}
+
 type isQueryResult_Result interface {
 	isQueryResult_Result()
 }
@@ -509,6 +535,10 @@ type QueryResult_MirrorList struct {
 	MirrorList *MirrorList `protobuf:"bytes,5,opt,name=mirror_list,json=mirrorList,proto3,oneof"`
 }
 
+type QueryResult_GroupList struct {
+	GroupList *GroupList `protobuf:"bytes,6,opt,name=group_list,json=groupList,proto3,oneof"`
+}
+
 func (*QueryResult_PartitionState) isQueryResult_Result() {}
 
 func (*QueryResult_MirrorSummary) isQueryResult_Result() {}
@@ -519,6 +549,204 @@ func (*QueryResult_PartitionList) isQueryResult_Result() {}
 
 func (*QueryResult_MirrorList) isQueryResult_Result() {}
 
+func (*QueryResult_GroupList) isQueryResult_Result() {}
+
+// GroupListQuery asks "groups": the groups that the node coordinates.
+type GroupListQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only this group; empty for all.
+	Group         string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupListQuery) Reset() {
+	*x = GroupListQuery{}
+	mi := &file_kagami_actor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupListQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupListQuery) ProtoMessage() {}
+
+func (x *GroupListQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupListQuery.ProtoReflect.Descriptor instead.
+func (*GroupListQuery) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GroupListQuery) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+// GroupList answers it, by name. Of very many groups the first ones.
+type GroupList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Groups        []*GroupState          `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupList) Reset() {
+	*x = GroupList{}
+	mi := &file_kagami_actor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupList) ProtoMessage() {}
+
+func (x *GroupList) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupList.ProtoReflect.Descriptor instead.
+func (*GroupList) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GroupList) GetGroups() []*GroupState {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// GroupState is a group as its coordinator knows it.
+type GroupState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// "classic" or "consumer".
+	Type         string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	State        string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	ProtocolType string `protobuf:"bytes,4,opt,name=protocol_type,json=protocolType,proto3" json:"protocol_type,omitempty"`
+	Members      int32  `protobuf:"varint,5,opt,name=members,proto3" json:"members,omitempty"`
+	// Partitions with a committed offset.
+	Offsets int32 `protobuf:"varint,6,opt,name=offsets,proto3" json:"offsets,omitempty"`
+	// Generation, or group epoch.
+	Epoch int32 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Partition of __consumer_offsets.
+	Shard         int32 `protobuf:"varint,8,opt,name=shard,proto3" json:"shard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupState) Reset() {
+	*x = GroupState{}
+	mi := &file_kagami_actor_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupState) ProtoMessage() {}
+
+func (x *GroupState) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
+func (*GroupState) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GroupState) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupState) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GroupState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GroupState) GetProtocolType() string {
+	if x != nil {
+		return x.ProtocolType
+	}
+	return ""
+}
+
+func (x *GroupState) GetMembers() int32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *GroupState) GetOffsets() int32 {
+	if x != nil {
+		return x.Offsets
+	}
+	return 0
+}
+
+func (x *GroupState) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupState) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
 // PartitionStateQuery asks a partition actor.
 type PartitionStateQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -528,7 +756,7 @@ type PartitionStateQuery struct {
 
 func (x *PartitionStateQuery) Reset() {
 	*x = PartitionStateQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[5]
+	mi := &file_kagami_actor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +768,7 @@ func (x *PartitionStateQuery) String() string {
 func (*PartitionStateQuery) ProtoMessage() {}
 
 func (x *PartitionStateQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[5]
+	mi := &file_kagami_actor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +781,7 @@ func (x *PartitionStateQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStateQuery.ProtoReflect.Descriptor instead.
 func (*PartitionStateQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{5}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{8}
 }
 
 // PartitionState is all that a partition actor knows about itself.
@@ -599,7 +827,7 @@ type PartitionState struct {
 
 func (x *PartitionState) Reset() {
 	*x = PartitionState{}
-	mi := &file_kagami_actor_proto_msgTypes[6]
+	mi := &file_kagami_actor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +839,7 @@ func (x *PartitionState) String() string {
 func (*PartitionState) ProtoMessage() {}
 
 func (x *PartitionState) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[6]
+	mi := &file_kagami_actor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +852,7 @@ func (x *PartitionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionState.ProtoReflect.Descriptor instead.
 func (*PartitionState) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{6}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartitionState) GetMirror() string {
@@ -818,7 +1046,7 @@ type Fetcher struct {
 
 func (x *Fetcher) Reset() {
 	*x = Fetcher{}
-	mi := &file_kagami_actor_proto_msgTypes[7]
+	mi := &file_kagami_actor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1058,7 @@ func (x *Fetcher) String() string {
 func (*Fetcher) ProtoMessage() {}
 
 func (x *Fetcher) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[7]
+	mi := &file_kagami_actor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +1071,7 @@ func (x *Fetcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetcher.ProtoReflect.Descriptor instead.
 func (*Fetcher) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{7}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Fetcher) GetName() string {
@@ -912,7 +1140,7 @@ type Losses struct {
 
 func (x *Losses) Reset() {
 	*x = Losses{}
-	mi := &file_kagami_actor_proto_msgTypes[8]
+	mi := &file_kagami_actor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1152,7 @@ func (x *Losses) String() string {
 func (*Losses) ProtoMessage() {}
 
 func (x *Losses) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[8]
+	mi := &file_kagami_actor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1165,7 @@ func (x *Losses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Losses.ProtoReflect.Descriptor instead.
 func (*Losses) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{8}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Losses) GetCutRecords() int64 {
@@ -1007,7 +1235,7 @@ type PartitionListQuery struct {
 
 func (x *PartitionListQuery) Reset() {
 	*x = PartitionListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1247,7 @@ func (x *PartitionListQuery) String() string {
 func (*PartitionListQuery) ProtoMessage() {}
 
 func (x *PartitionListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1260,7 @@ func (x *PartitionListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionListQuery.ProtoReflect.Descriptor instead.
 func (*PartitionListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PartitionListQuery) GetMirror() string {
@@ -1082,7 +1310,7 @@ type PartitionList struct {
 
 func (x *PartitionList) Reset() {
 	*x = PartitionList{}
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1322,7 @@ func (x *PartitionList) String() string {
 func (*PartitionList) ProtoMessage() {}
 
 func (x *PartitionList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1335,7 @@ func (x *PartitionList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionList.ProtoReflect.Descriptor instead.
 func (*PartitionList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PartitionList) GetPartitions() []*PartitionState {
@@ -1136,7 +1364,7 @@ type MirrorListQuery struct {
 
 func (x *MirrorListQuery) Reset() {
 	*x = MirrorListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1376,7 @@ func (x *MirrorListQuery) String() string {
 func (*MirrorListQuery) ProtoMessage() {}
 
 func (x *MirrorListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1389,7 @@ func (x *MirrorListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorListQuery.ProtoReflect.Descriptor instead.
 func (*MirrorListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MirrorListQuery) GetMirror() string {
@@ -1181,7 +1409,7 @@ type MirrorList struct {
 
 func (x *MirrorList) Reset() {
 	*x = MirrorList{}
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1421,7 @@ func (x *MirrorList) String() string {
 func (*MirrorList) ProtoMessage() {}
 
 func (x *MirrorList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1434,7 @@ func (x *MirrorList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorList.ProtoReflect.Descriptor instead.
 func (*MirrorList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MirrorList) GetMirrors() []*MirrorSummary {
@@ -1225,7 +1453,7 @@ type MirrorSummaryQuery struct {
 
 func (x *MirrorSummaryQuery) Reset() {
 	*x = MirrorSummaryQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1465,7 @@ func (x *MirrorSummaryQuery) String() string {
 func (*MirrorSummaryQuery) ProtoMessage() {}
 
 func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1478,7 @@ func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummaryQuery.ProtoReflect.Descriptor instead.
 func (*MirrorSummaryQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{16}
 }
 
 // MirrorSummary is a mirror as its actor sees it.
@@ -1276,7 +1504,7 @@ type MirrorSummary struct {
 
 func (x *MirrorSummary) Reset() {
 	*x = MirrorSummary{}
-	mi := &file_kagami_actor_proto_msgTypes[14]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1516,7 @@ func (x *MirrorSummary) String() string {
 func (*MirrorSummary) ProtoMessage() {}
 
 func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[14]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1529,7 @@ func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummary.ProtoReflect.Descriptor instead.
 func (*MirrorSummary) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{14}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MirrorSummary) GetMirror() string {
@@ -1394,7 +1622,7 @@ type ActorListQuery struct {
 
 func (x *ActorListQuery) Reset() {
 	*x = ActorListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[15]
+	mi := &file_kagami_actor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1634,7 @@ func (x *ActorListQuery) String() string {
 func (*ActorListQuery) ProtoMessage() {}
 
 func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[15]
+	mi := &file_kagami_actor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1647,7 @@ func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorListQuery.ProtoReflect.Descriptor instead.
 func (*ActorListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{15}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActorListQuery) GetNamePrefix() string {
@@ -1449,7 +1677,7 @@ type ActorList struct {
 
 func (x *ActorList) Reset() {
 	*x = ActorList{}
-	mi := &file_kagami_actor_proto_msgTypes[16]
+	mi := &file_kagami_actor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1689,7 @@ func (x *ActorList) String() string {
 func (*ActorList) ProtoMessage() {}
 
 func (x *ActorList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[16]
+	mi := &file_kagami_actor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1702,7 @@ func (x *ActorList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorList.ProtoReflect.Descriptor instead.
 func (*ActorList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{16}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActorList) GetNodeId() int32 {
@@ -1515,7 +1743,7 @@ type ActorInfo struct {
 
 func (x *ActorInfo) Reset() {
 	*x = ActorInfo{}
-	mi := &file_kagami_actor_proto_msgTypes[17]
+	mi := &file_kagami_actor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1755,7 @@ func (x *ActorInfo) String() string {
 func (*ActorInfo) ProtoMessage() {}
 
 func (x *ActorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[17]
+	mi := &file_kagami_actor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1768,7 @@ func (x *ActorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorInfo.ProtoReflect.Descriptor instead.
 func (*ActorInfo) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{17}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ActorInfo) GetName() string {
@@ -1598,7 +1826,7 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"\apayload\x18\x02 \x01(\fR\apayload\"M\n" +
 	"\x06Status\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.kagami.actor.v1.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x84\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xc6\x03\n" +
 	"\x05Query\x12O\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2$.kagami.actor.v1.PartitionStateQueryH\x00R\x0epartitionState\x12L\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2#.kagami.actor.v1.MirrorSummaryQueryH\x00R\rmirrorSummary\x12@\n" +
@@ -1606,8 +1834,10 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"actor_list\x18\x03 \x01(\v2\x1f.kagami.actor.v1.ActorListQueryH\x00R\tactorList\x12L\n" +
 	"\x0epartition_list\x18\x04 \x01(\v2#.kagami.actor.v1.PartitionListQueryH\x00R\rpartitionList\x12C\n" +
 	"\vmirror_list\x18\x05 \x01(\v2 .kagami.actor.v1.MirrorListQueryH\x00R\n" +
-	"mirrorListB\a\n" +
-	"\x05query\"\xf2\x02\n" +
+	"mirrorList\x12@\n" +
+	"\n" +
+	"group_list\x18\x06 \x01(\v2\x1f.kagami.actor.v1.GroupListQueryH\x00R\tgroupListB\a\n" +
+	"\x05query\"\xaf\x03\n" +
 	"\vQueryResult\x12J\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2\x1f.kagami.actor.v1.PartitionStateH\x00R\x0epartitionState\x12G\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2\x1e.kagami.actor.v1.MirrorSummaryH\x00R\rmirrorSummary\x12;\n" +
@@ -1615,8 +1845,24 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"actor_list\x18\x03 \x01(\v2\x1a.kagami.actor.v1.ActorListH\x00R\tactorList\x12G\n" +
 	"\x0epartition_list\x18\x04 \x01(\v2\x1e.kagami.actor.v1.PartitionListH\x00R\rpartitionList\x12>\n" +
 	"\vmirror_list\x18\x05 \x01(\v2\x1b.kagami.actor.v1.MirrorListH\x00R\n" +
-	"mirrorListB\b\n" +
-	"\x06result\"\x15\n" +
+	"mirrorList\x12;\n" +
+	"\n" +
+	"group_list\x18\x06 \x01(\v2\x1a.kagami.actor.v1.GroupListH\x00R\tgroupListB\b\n" +
+	"\x06result\"&\n" +
+	"\x0eGroupListQuery\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"@\n" +
+	"\tGroupList\x123\n" +
+	"\x06groups\x18\x01 \x03(\v2\x1b.kagami.actor.v1.GroupStateR\x06groups\"\xd1\x01\n" +
+	"\n" +
+	"GroupState\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12#\n" +
+	"\rprotocol_type\x18\x04 \x01(\tR\fprotocolType\x12\x18\n" +
+	"\amembers\x18\x05 \x01(\x05R\amembers\x12\x18\n" +
+	"\aoffsets\x18\x06 \x01(\x05R\aoffsets\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x14\n" +
+	"\x05shard\x18\b \x01(\x05R\x05shard\"\x15\n" +
 	"\x13PartitionStateQuery\"\xee\x06\n" +
 	"\x0ePartitionState\x12\x16\n" +
 	"\x06mirror\x18\x01 \x01(\tR\x06mirror\x12\x14\n" +
@@ -1742,7 +1988,7 @@ func file_kagami_actor_proto_rawDescGZIP() []byte {
 }
 
 var file_kagami_actor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_kagami_actor_proto_goTypes = []any{
 	(Code)(0),                   // 0: kagami.actor.v1.Code
 	(*ActorRequest)(nil),        // 1: kagami.actor.v1.ActorRequest
@@ -1750,45 +1996,51 @@ var file_kagami_actor_proto_goTypes = []any{
 	(*Status)(nil),              // 3: kagami.actor.v1.Status
 	(*Query)(nil),               // 4: kagami.actor.v1.Query
 	(*QueryResult)(nil),         // 5: kagami.actor.v1.QueryResult
-	(*PartitionStateQuery)(nil), // 6: kagami.actor.v1.PartitionStateQuery
-	(*PartitionState)(nil),      // 7: kagami.actor.v1.PartitionState
-	(*Fetcher)(nil),             // 8: kagami.actor.v1.Fetcher
-	(*Losses)(nil),              // 9: kagami.actor.v1.Losses
-	(*PartitionListQuery)(nil),  // 10: kagami.actor.v1.PartitionListQuery
-	(*PartitionList)(nil),       // 11: kagami.actor.v1.PartitionList
-	(*MirrorListQuery)(nil),     // 12: kagami.actor.v1.MirrorListQuery
-	(*MirrorList)(nil),          // 13: kagami.actor.v1.MirrorList
-	(*MirrorSummaryQuery)(nil),  // 14: kagami.actor.v1.MirrorSummaryQuery
-	(*MirrorSummary)(nil),       // 15: kagami.actor.v1.MirrorSummary
-	(*ActorListQuery)(nil),      // 16: kagami.actor.v1.ActorListQuery
-	(*ActorList)(nil),           // 17: kagami.actor.v1.ActorList
-	(*ActorInfo)(nil),           // 18: kagami.actor.v1.ActorInfo
-	nil,                         // 19: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	(*GroupListQuery)(nil),      // 6: kagami.actor.v1.GroupListQuery
+	(*GroupList)(nil),           // 7: kagami.actor.v1.GroupList
+	(*GroupState)(nil),          // 8: kagami.actor.v1.GroupState
+	(*PartitionStateQuery)(nil), // 9: kagami.actor.v1.PartitionStateQuery
+	(*PartitionState)(nil),      // 10: kagami.actor.v1.PartitionState
+	(*Fetcher)(nil),             // 11: kagami.actor.v1.Fetcher
+	(*Losses)(nil),              // 12: kagami.actor.v1.Losses
+	(*PartitionListQuery)(nil),  // 13: kagami.actor.v1.PartitionListQuery
+	(*PartitionList)(nil),       // 14: kagami.actor.v1.PartitionList
+	(*MirrorListQuery)(nil),     // 15: kagami.actor.v1.MirrorListQuery
+	(*MirrorList)(nil),          // 16: kagami.actor.v1.MirrorList
+	(*MirrorSummaryQuery)(nil),  // 17: kagami.actor.v1.MirrorSummaryQuery
+	(*MirrorSummary)(nil),       // 18: kagami.actor.v1.MirrorSummary
+	(*ActorListQuery)(nil),      // 19: kagami.actor.v1.ActorListQuery
+	(*ActorList)(nil),           // 20: kagami.actor.v1.ActorList
+	(*ActorInfo)(nil),           // 21: kagami.actor.v1.ActorInfo
+	nil,                         // 22: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
 }
 var file_kagami_actor_proto_depIdxs = []int32{
 	3,  // 0: kagami.actor.v1.ActorResponse.status:type_name -> kagami.actor.v1.Status
 	0,  // 1: kagami.actor.v1.Status.code:type_name -> kagami.actor.v1.Code
-	6,  // 2: kagami.actor.v1.Query.partition_state:type_name -> kagami.actor.v1.PartitionStateQuery
-	14, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
-	16, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
-	10, // 5: kagami.actor.v1.Query.partition_list:type_name -> kagami.actor.v1.PartitionListQuery
-	12, // 6: kagami.actor.v1.Query.mirror_list:type_name -> kagami.actor.v1.MirrorListQuery
-	7,  // 7: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
-	15, // 8: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
-	17, // 9: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
-	11, // 10: kagami.actor.v1.QueryResult.partition_list:type_name -> kagami.actor.v1.PartitionList
-	13, // 11: kagami.actor.v1.QueryResult.mirror_list:type_name -> kagami.actor.v1.MirrorList
-	8,  // 12: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
-	9,  // 13: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
-	7,  // 14: kagami.actor.v1.PartitionList.partitions:type_name -> kagami.actor.v1.PartitionState
-	15, // 15: kagami.actor.v1.MirrorList.mirrors:type_name -> kagami.actor.v1.MirrorSummary
-	19, // 16: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
-	18, // 17: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	9,  // 2: kagami.actor.v1.Query.partition_state:type_name -> kagami.actor.v1.PartitionStateQuery
+	17, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
+	19, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
+	13, // 5: kagami.actor.v1.Query.partition_list:type_name -> kagami.actor.v1.PartitionListQuery
+	15, // 6: kagami.actor.v1.Query.mirror_list:type_name -> kagami.actor.v1.MirrorListQuery
+	6,  // 7: kagami.actor.v1.Query.group_list:type_name -> kagami.actor.v1.GroupListQuery
+	10, // 8: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
+	18, // 9: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
+	20, // 10: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
+	14, // 11: kagami.actor.v1.QueryResult.partition_list:type_name -> kagami.actor.v1.PartitionList
+	16, // 12: kagami.actor.v1.QueryResult.mirror_list:type_name -> kagami.actor.v1.MirrorList
+	7,  // 13: kagami.actor.v1.QueryResult.group_list:type_name -> kagami.actor.v1.GroupList
+	8,  // 14: kagami.actor.v1.GroupList.groups:type_name -> kagami.actor.v1.GroupState
+	11, // 15: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
+	12, // 16: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
+	10, // 17: kagami.actor.v1.PartitionList.partitions:type_name -> kagami.actor.v1.PartitionState
+	18, // 18: kagami.actor.v1.MirrorList.mirrors:type_name -> kagami.actor.v1.MirrorSummary
+	22, // 19: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	21, // 20: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_kagami_actor_proto_init() }
@@ -1802,6 +2054,7 @@ func file_kagami_actor_proto_init() {
 		(*Query_ActorList)(nil),
 		(*Query_PartitionList)(nil),
 		(*Query_MirrorList)(nil),
+		(*Query_GroupList)(nil),
 	}
 	file_kagami_actor_proto_msgTypes[4].OneofWrappers = []any{
 		(*QueryResult_PartitionState)(nil),
@@ -1809,6 +2062,7 @@ func file_kagami_actor_proto_init() {
 		(*QueryResult_ActorList)(nil),
 		(*QueryResult_PartitionList)(nil),
 		(*QueryResult_MirrorList)(nil),
+		(*QueryResult_GroupList)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1816,7 +2070,7 @@ func file_kagami_actor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kagami_actor_proto_rawDesc), len(file_kagami_actor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
