@@ -156,18 +156,25 @@ func (f *fetching) run(ctx context.Context) {
 		if f.changed() && f.pass() {
 			return
 		}
-		select {
-		case <-wake:
-		case <-over:
-			return
-		case <-f.r.gone:
-			return
-		case <-f.s.stopping:
-			return
-		case <-ctx.Done():
+		if !f.sleep(ctx, wake, over) {
 			return
 		}
 	}
+}
+
+// sleep waits for a change; false: the waiting is over.
+func (f *fetching) sleep(ctx context.Context, wake <-chan struct{}, over <-chan struct{}) bool {
+	since := f.s.clock.Now()
+	defer func() { f.r.waited += f.s.clock.Now().Sub(since) }()
+	select {
+	case <-wake:
+		return true
+	case <-over:
+	case <-f.r.gone:
+	case <-f.s.stopping:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (f *fetching) changed() bool {

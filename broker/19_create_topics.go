@@ -10,6 +10,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -32,6 +33,9 @@ func (s *Server) handleCreateTopics(ctx context.Context, r *request) reply {
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		nt, err := s.newTopic(r, t, seen[t.Topic])
+		if err == nil && !req.ValidateOnly {
+			err = s.mutate(r, s.partitionsOf(nt), req.Version >= createTopicsThrottled)
+		}
 		if err != nil {
 			items[i].Err = err
 			continue
@@ -58,6 +62,22 @@ func (s *Server) handleCreateTopics(ctx context.Context, r *request) reply {
 		resp.Topics = append(resp.Topics, rt)
 	}
 	return answer(resp)
+}
+
+// createTopicsThrottled is the version from which clients know
+// THROTTLING_QUOTA_EXCEEDED (KIP-599).
+const createTopicsThrottled = 6
+
+// partitionsOf is how many partitions a new topic gets.
+func (s *Server) partitionsOf(t messages.NewTopic) int {
+	switch {
+	case len(t.Assignment) > 0:
+		return len(t.Assignment)
+	case t.Partitions > 0:
+		return int(t.Partitions)
+	}
+	n, _ := strconv.Atoi(s.brokerConfig(configs.NumPartitions)) // was checked when set
+	return n
 }
 
 func (s *Server) newTopic(r *request, t *kmsg.CreateTopicsRequestTopic, times int) (messages.NewTopic, error) {

@@ -15,7 +15,10 @@ import (
 	"kagami/persistence/metadata"
 )
 
-const deleteTopicIDs = 6
+const (
+	deleteTopicIDs        = 6
+	deleteTopicsThrottled = 5 // KIP-599
+)
 
 func (s *Server) handleDeleteTopics(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.DeleteTopicsRequest)
@@ -43,6 +46,8 @@ func (s *Server) handleDeleteTopics(ctx context.Context, r *request) reply {
 			err = fmt.Errorf("%w: a topic is named %d times", messages.ErrInvalidRequest, times[k])
 		case err == nil && seen[t.Name]:
 			err = fmt.Errorf("%w: topic %q is named by name and by id", messages.ErrInvalidRequest, t.Name)
+		case err == nil:
+			err = s.mutate(r, len(t.Partitions), req.Version >= deleteTopicsThrottled)
 		}
 		if err != nil {
 			items[i].Err = err

@@ -14,6 +14,8 @@ import (
 	"kagami/messages"
 )
 
+const createPartitionsThrottled = 3 // KIP-599
+
 func (s *Server) handleCreatePartitions(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.CreatePartitionsRequest)
 	resp := kmsg.NewPtrCreatePartitionsResponse()
@@ -45,6 +47,11 @@ func (s *Server) handleCreatePartitions(ctx context.Context, r *request) reply {
 					nodes = append(nodes, messages.NodeID(n))
 				}
 				pc.Assignment = append(pc.Assignment, nodes)
+			}
+			if more := int(t.Count) - len(img.Topic(t.Topic).Partitions); more > 0 && !req.ValidateOnly {
+				if items[i].Err = s.mutate(r, more, req.Version >= createPartitionsThrottled); items[i].Err != nil {
+					continue
+				}
 			}
 			cmd.Topics = append(cmd.Topics, pc)
 			sent = append(sent, i)

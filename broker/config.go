@@ -56,6 +56,7 @@ type Config struct {
 	FetchSessionsMax     int           // incremental fetch sessions kept; default 1000 (max.incremental.fetch.session.cache.slots)
 	FetchSessionMinAge   time.Duration // a session younger than this is evicted only for a bigger one; default 2m
 	FetchWaitMax         time.Duration // upper bound of a client's max wait; default 5m
+	QuotaWindow          time.Duration // what a client hasn't used of its quota for this long it may use at once; default 10s
 
 	// StaticConfigs are the node's own settings by Kafka's names, from its file:
 	// shown by DescribeConfigs, and the base under dynamic broker configs.
@@ -99,6 +100,7 @@ func (c Config) withDefaults() Config {
 	defTime(&c.WriteTimeout, time.Minute)
 	defTime(&c.FetchSessionMinAge, 2*time.Minute)
 	defTime(&c.FetchWaitMax, 5*time.Minute)
+	defTime(&c.QuotaWindow, 10*time.Second)
 	return c
 }
 
@@ -149,6 +151,7 @@ func (c Config) Validate() error {
 		{"WriteTimeout", c.WriteTimeout},
 		{"FetchSessionMinAge", c.FetchSessionMinAge},
 		{"FetchWaitMax", c.FetchWaitMax},
+		{"QuotaWindow", c.QuotaWindow},
 	} {
 		if limit.value < 0 {
 			errs = append(errs, fmt.Errorf("%w: %s is %s", ErrBadLimit, limit.name, limit.value))

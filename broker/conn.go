@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"kagami/messages"
@@ -184,21 +185,55 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 		}
 		return fmt.Errorf("%w: %s version %d, served are %d to %d", errAPIVersion, a.name, f.version, a.min, a.max)
 	}
+	began := c.s.clock.Now()
 	r, err := c.decode(ctx, a, f)
 	if err != nil {
 		return err
 	}
 	rep := c.handle(ctx, r)
+	if rep.fetch != nil {
+		defer rep.fetch.release()
+	}
+	throttle := c.s.throttle(r, len(f.body), &rep, c.s.clock.Now().Sub(began))
+	if err := c.reply(a, f, rep, throttle); err != nil {
+		return err
+	}
+	c.mute(ctx, throttle)
+	return nil
+}
+
+// reply writes the answer, with what the client has to wait for.
+func (c *conn) reply(a *api, f frame, rep reply, throttle time.Duration) error {
+	ms := int32((throttle + time.Millisecond - 1) / time.Millisecond)
 	switch {
 	case rep.drop != nil:
 		return fmt.Errorf("%s: %w", a.name, rep.drop)
 	case rep.silent:
 		return nil
 	case rep.fetch != nil:
-		defer rep.fetch.release()
+		rep.fetch.throttle = ms
 		return c.w.writeFetch(rep.fetch, f.correlation)
-	default:
-		return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyAPIVersions)
+	}
+	if t, ok := rep.resp.(kmsg.SetThrottleResponse); ok && ms > 0 {
+		t.SetThrottle(ms)
+	}
+	return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyAPIVersions)
+}
+
+// mute takes no request of this connection for a while: what the client sends meanwhile
+// stays in its socket, but for one frame.
+func (c *conn) mute(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	over := make(chan struct{})
+	stop := c.s.clock.AfterFunc(d, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+	case <-c.gone:
+	case <-c.s.stopping:
+	case <-ctx.Done():
 	}
 }
 

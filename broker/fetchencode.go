@@ -13,6 +13,7 @@ import (
 type fetchReply struct {
 	version   int16
 	sessionID int32
+	throttle  int32          // ms
 	targets   []*fetchTarget // in the answer
 	nodes     []hintNode
 	all       []*fetchTarget // all that were read, for release
@@ -39,11 +40,27 @@ func (f *fetchReply) release() {
 	}
 }
 
+// bytes is how much it carries of logs.
+func (f *fetchReply) bytes() (n int) {
+	for _, t := range f.targets {
+		n += t.chunk.Len
+	}
+	return n
+}
+
+// empty leaves the records out.
+func (f *fetchReply) empty() {
+	for _, t := range f.all {
+		t.chunk.Release()
+		t.chunk = persistence.Chunk{}
+	}
+}
+
 // encode appends the body of the answer to dst, without the records, and says
 // where they belong.
 func (f *fetchReply) encode(dst []byte) ([]byte, []cut) {
 	v, flex := f.version, f.version >= fetchFlexible
-	dst = kbin.AppendInt32(dst, 0) // throttle
+	dst = kbin.AppendInt32(dst, f.throttle)
 	if v >= fetchSessions {
 		dst = kbin.AppendInt16(dst, 0)
 		dst = kbin.AppendInt32(dst, f.sessionID)

@@ -22,6 +22,10 @@ type request struct {
 	who      messages.Requester
 	listener string
 
+	// throttle is what a quota makes the client wait for, waited how long handling it was
+	// no work; handlers add to them.
+	throttle, waited time.Duration
+
 	// gone is closed when nobody waits for the answer any more or the server
 	// closes: long polls end, changes that have begun go on.
 	gone <-chan struct{}

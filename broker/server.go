@@ -24,6 +24,7 @@ type Server struct {
 
 	byKey    map[int16]*api
 	sessions *sessionCache
+	quotas   *quotas
 	pids     producerIDs
 
 	// opening holds a token per batch that is being decompressed, decoding a
@@ -69,6 +70,7 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 		log:      log.Named("broker"),
 		byKey:    map[int16]*api{},
 		sessions: newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
+		quotas:   newQuotas(cfg.QuotaWindow),
 		opening:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		decoding: semaphore.NewWeighted(decodeBytesMax),
 		started:  clk.Now().UnixMilli(),

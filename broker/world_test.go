@@ -28,6 +28,7 @@ import (
 type world struct {
 	t    testing.TB
 	disk *persistence.Manager // nil: logs in memory
+	clk  clock.Clock
 	srv  *Server
 	addr string
 
@@ -71,6 +72,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 		states: map[messages.TopicPartition]messages.State{}, groups: newFakeGroups(),
 	}
 	w.txns = newFakeTxns(w)
+	w.clk = clock.Wall{}
 	cfg := Config{NodeID: 1, Listeners: []Listener{{Name: "PLAINTEXT", Protocol: ProtocolPlaintext, Address: "127.0.0.1:0"}}, StaticConfigs: map[string]string{}}
 	for _, o := range opts {
 		o(w, &cfg)
@@ -79,7 +81,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
-	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Transactions: w.txns, Authorizer: w}, clock.Wall{}, log)
+	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Transactions: w.txns, Authorizer: w}, w.clk, log)
 	require.NoError(tb, err)
 	w.srv = srv
 	require.NoError(tb, srv.Listen(tb.Context()))

@@ -251,7 +251,8 @@ func (n *node) bind(ctx context.Context) error {
 		RequestBytesMax: v.Int("socket.request.max.bytes"), ConnectionsMax: v.Int("max.connections"), ConnectionsPerIPMax: perIP,
 		IdleTimeout:   time.Duration(v.Int64("connections.max.idle.ms")) * time.Millisecond,
 		FetchBytesMax: v.Int("fetch.max.bytes"), FetchSessionsMax: v.Int("max.incremental.fetch.session.cache.slots"), Live: n.shown, InSync: n.inSync(),
-		LogLevel: &n.level, LogDir: n.logDir,
+		QuotaWindow: time.Duration((v.Int(configs.QuotaWindowNum)-1)*v.Int(configs.QuotaWindowSize)) * time.Second,
+		LogLevel:    &n.level, LogDir: n.logDir,
 	}, n.brokerDeps(), n.clock, n.log)
 	if err != nil {
 		return err

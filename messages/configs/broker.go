@@ -15,6 +15,9 @@ const (
 	NumPartitions            = "num.partitions"
 	DefaultReplicationFactor = "default.replication.factor"
 
+	QuotaWindowNum  = "quota.window.num"
+	QuotaWindowSize = "quota.window.size.seconds"
+
 	MirrorStateTopicPartitions = "mirror.state.topic.num.partitions"
 	MirrorStateTopicRF         = "mirror.state.topic.replication.factor"
 	MirrorStateAuditRetention  = "mirror.state.audit.retention.ms"
@@ -95,6 +98,8 @@ func brokerNetDefs() []Def {
 		{Name: "connections.max.idle.ms", Type: TypeLong, Default: new("600000"), Change: ChangeRestart, check: atLeast(1), Doc: "A connection without traffic is closed after this time, ms."},
 		{Name: "max.connections", Type: TypeInt, Default: new("10000"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections on all listeners."},
 		{Name: "max.connections.per.ip", Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections from one address."},
+		{Name: QuotaWindowNum, Type: TypeInt, Default: new("11"), Change: ChangeRestart, check: atLeast(2), Doc: "Windows of quota.window.size.seconds that client quotas are kept over: what a client hasn't used for one less it may use at once."},
+		{Name: QuotaWindowSize, Type: TypeInt, Default: new("1"), Change: ChangeRestart, check: atLeast(1), Doc: "Seconds of such a window."},
 		{Name: "fetch.max.bytes", Type: TypeInt, Default: new("57671680"), Change: ChangeRestart, check: atLeast(1024), Doc: "Largest Fetch response, bytes; the first batch is always whole."},
 		{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: new("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Fetch sessions kept."},
 		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, check: unsupported("false", "creating topics by naming them"),
