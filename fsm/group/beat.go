@@ -180,13 +180,17 @@ func merged(m *consumerMember, r groups.Beat) groups.ConsumerMember {
 // whether the target assignment may depend on it.
 func (c *Core) describeMember(g *group, m *consumerMember, id string, info groups.ConsumerMember, visible func(string) bool, now int64) bool {
 	con := g.consumer
-	subscribed, assignor := m == nil, con.assignor(c.config.Assignors)
-	if m == nil || !sameInfo(m.info, info) {
-		if m != nil {
-			subscribed = m.info.Regex != info.Regex || !slices.Equal(m.info.Topics, info.Topics)
+	if m != nil && sameInfo(m.info, info) { // of a member that only beats nothing depends on the others' number
+		if con.seen != c.topics.Version() {
+			c.match(now, g, visible)
 		}
-		c.propose(g, groups.Record{Group: g.id, Member: id, Kind: groups.KindConsumerMember, ConsumerMember: &info})
+		return false
 	}
+	subscribed, assignor := true, con.assignor(c.config.Assignors)
+	if m != nil {
+		subscribed = m.info.Regex != info.Regex || !slices.Equal(m.info.Topics, info.Topics)
+	}
+	c.propose(g, groups.Record{Group: g.id, Member: id, Kind: groups.KindConsumerMember, ConsumerMember: &info})
 	c.match(now, g, visible)
 	return subscribed || con.assignor(c.config.Assignors) != assignor
 }
