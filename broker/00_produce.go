@@ -287,7 +287,11 @@ func (p produceRules) check(b []byte, open chan struct{}) ([]byte, error) {
 	if err := p.checkRecords(b, h); err != nil || !change {
 		return b, err
 	}
-	return recompress(b, h, *p.compress)
+	out, err := recompress(b, h, *p.compress)
+	if err == nil && len(out) > p.maxBytes { // Kafka looks at both sizes, too
+		return nil, refuse(kerr.MessageTooLarge, fmt.Sprintf("record batch of %d bytes as %s, max.message.bytes is %d", len(out), p.compress.codec, p.maxBytes))
+	}
+	return out, err
 }
 
 // checkBatch checks all of a batch but its records.

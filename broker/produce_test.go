@@ -42,6 +42,10 @@ func TestProduceRefusals(t *testing.T) {
 	w.topic("compact", 1, map[string]string{"cleanup.policy": "compact"})
 	w.topic("strict", 1, map[string]string{"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"})
 	w.topic("safe", 1, map[string]string{"min.insync.replicas": "2"})
+	w.topic("broker time", 1, map[string]string{"message.timestamp.before.max.ms": "1000", "message.timestamp.type": "LogAppendTime"})
+	w.topic("small", 1, map[string]string{"max.message.bytes": "2000"})
+	w.topic("small, opened", 1, map[string]string{"max.message.bytes": "2000", "compression.type": "uncompressed"})
+	w.topic("both", 1, map[string]string{"cleanup.policy": "compact,delete"})
 	w.topic(messages.MirrorStateTopic, 1, nil)
 	w.topic("denied", 1, nil)
 	w.deny = func(_ messages.Requester, op Operation, on Resource) bool {
@@ -50,6 +54,13 @@ func TestProduceRefusals(t *testing.T) {
 	c := w.dial()
 	noKey := batch.Append(nil, batch.Plain(), batch.Record{Timestamp: time.Now().UnixMilli(), Value: []byte("v")})
 	old := batch.Append(nil, batch.Plain(), batch.Record{Timestamp: 1, Value: []byte("v")})
+	early := batch.Append(nil, batch.Plain(), batch.Record{Timestamp: time.Now().Add(2 * time.Hour).UnixMilli(), Value: []byte("v")})
+	large := oneBatch(strings.Repeat("large ", 1000))
+	h, err := batch.ParseHeader(large)
+	require.NoError(t, err)
+	packed, err := recompress(large, h, compression{codec: batch.CodecGzip, level: 9})
+	require.NoError(t, err)
+	require.Less(t, len(packed), 500)
 	for _, row := range []struct {
 		name    string
 		version int16
@@ -85,6 +96,12 @@ func TestProduceRefusals(t *testing.T) {
 		{"key on compacted topic", 9, 1, "compact", oneBatch("v"), 0},
 		{"too old", 9, 1, "strict", old, 32},
 		{"old is fine by default", 9, 1, "t", old, 0},
+		{"old is fine with the broker's time", 9, 1, "broker time", old, 0},
+		{"two hours early, default limit of one", 9, 1, "t", early, 32},
+		{"max.message.bytes of the topic", 9, 1, "small", large, 10},
+		{"small as it comes", 9, 1, "small", packed, 0},
+		{"small as it comes, not as it is stored", 9, 1, "small, opened", packed, 10},
+		{"no key, compacted and deleted", 9, 1, "both", noKey, 87},
 		{"internal topic", 9, 1, messages.MirrorStateTopic, oneBatch("v"), 17},
 		{"unknown topic", 9, 1, "nope", oneBatch("v"), 3},
 		{"no right", 9, 1, "denied", oneBatch("v"), 29},
