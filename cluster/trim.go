@@ -97,7 +97,10 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	if keep <= state.First {
 		return nil
 	}
-	if marks && mark.Sequence >= keep-1 {
+	if id != MetadataShard {
+		if !marks || mark.Sequence < keep-1 {
+			return nil // a node with a hole of its own says nothing of it until it knows more
+		}
 		if err := j.shards[id].mark(ctx, mark); err != nil {
 			return err
 		}
