@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"kagami/cluster"
 	"kagami/fsm/group"
 	"kagami/internal/clock"
 	"kagami/messages"
@@ -139,13 +140,22 @@ func (s *groupShard) load(c actor.Context) {
 // logged and left out; damage of the log itself is an error.
 func replayGroups(ctx context.Context, log persistence.Log, end int64, config group.Config, zl *zap.Logger) (*group.Core, int, error) {
 	core := group.New(config)
-	n, err := replayShard(ctx, log, end, func(rec batch.Record) {
-		r, err := wire.DecodeGroupRecord(rec.Key, rec.Value)
-		if err != nil {
-			zl.Error("group record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
-			return
+	n, err := replayBatches(ctx, log, end, func(h batch.Header, whole []byte) (int, error) {
+		if h.IsControl() {
+			replayGroupMarker(core, h, whole)
+			return 0, nil
 		}
-		core.ApplyLoaded(r)
+		return eachRecord(whole, func(rec batch.Record) {
+			r, err := wire.DecodeGroupRecord(rec.Key, rec.Value)
+			switch {
+			case err != nil:
+				zl.Error("group record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
+			case h.IsTransactional():
+				core.ApplyTxn(h.ProducerID, r)
+			default:
+				core.ApplyLoaded(r)
+			}
+		})
 	})
 	if err != nil {
 		return nil, n, fmt.Errorf("groups: %w", err)
@@ -179,7 +189,11 @@ func (s *groupShard) retryLoad(c actor.Context) {
 
 // request hands a request to the core, or refuses it.
 func (s *groupShard) request(c actor.Context, m groupRequest) {
-	if err := s.refuses(c); err != nil {
+	err := s.refuses(c)
+	if err == nil {
+		err = s.refusesTxn(m.req)
+	}
+	if err != nil {
 		m.reply <- groups.Refusal(m.req, err)
 		return
 	}
@@ -261,7 +275,7 @@ func (s *groupShard) next(c actor.Context) {
 	var batches []byte
 	n := 0
 	for n < len(s.queue) && (n == 0 || len(batches) < groupWriteBytes) {
-		batches = appendGroupBatch(batches, s.queue[n].Records, millis)
+		batches = appendGroupBatch(batches, s.queue[n], millis)
 		n++
 	}
 	s.storing = append([]group.Write(nil), s.queue[:n]...)
@@ -283,13 +297,16 @@ func (s *groupShard) next(c actor.Context) {
 }
 
 // appendGroupBatch is one batch of the records of one write.
-func appendGroupBatch(dst []byte, records []groups.Record, millis int64) []byte {
-	out := make([]batch.Record, 0, len(records))
-	for _, r := range records {
+func appendGroupBatch(dst []byte, w group.Write, millis int64) []byte {
+	if w.Marker != nil {
+		return append(dst, cluster.MarkerBatch(*w.Marker, millis)...)
+	}
+	out := make([]batch.Record, 0, len(w.Records))
+	for _, r := range w.Records {
 		key, value := wire.EncodeGroupRecord(r)
 		out = append(out, batch.Record{Timestamp: millis, Key: key, Value: value})
 	}
-	return batch.Append(dst, batch.Plain(), out...)
+	return batch.Append(dst, groupBatchProps(w), out...)
 }
 
 // errGroupsMoved: the log has more than was replayed; an append that was given up

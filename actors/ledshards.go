@@ -105,6 +105,16 @@ const shardReplayBytes = 5 << 20
 // replayShard calls apply with every record of a coordinator's log, in order, up to
 // end, and counts them. Damage of the log is an error.
 func replayShard(ctx context.Context, log persistence.Log, end int64, apply func(batch.Record)) (records int, err error) {
+	return replayBatches(ctx, log, end, func(h batch.Header, whole []byte) (int, error) {
+		if h.IsControl() {
+			return 0, nil
+		}
+		return eachRecord(whole, apply)
+	})
+}
+
+// replayBatches is replayShard by whole batches; apply counts the records.
+func replayBatches(ctx context.Context, log persistence.Log, end int64, apply func(h batch.Header, whole []byte) (int, error)) (records int, err error) {
 	for offset := log.LogStart(); offset < end; {
 		if err := ctx.Err(); err != nil {
 			return records, context.Cause(ctx)
@@ -117,7 +127,7 @@ func replayShard(ctx context.Context, log persistence.Log, end int64, apply func
 		next := chunk.NextOffset
 		if err == nil {
 			var n int
-			n, err = eachRecord(bytes, apply)
+			n, err = eachBatchOf(bytes, apply)
 			records += n
 		}
 		chunk.Release()
@@ -132,24 +142,30 @@ func replayShard(ctx context.Context, log persistence.Log, end int64, apply func
 	return records, nil
 }
 
-// eachRecord calls f with every record of whole batches that isn't a control record.
-func eachRecord(bytes []byte, f func(rec batch.Record)) (records int, err error) {
+// eachBatchOf calls f with each of whole batches.
+func eachBatchOf(bytes []byte, f func(h batch.Header, whole []byte) (int, error)) (records int, err error) {
 	for len(bytes) > 0 {
 		h, whole, rest, err := batch.Next(bytes)
 		if err != nil {
 			return records, err
 		}
 		bytes = rest
-		if h.IsControl() {
-			continue
+		n, err := f(h, whole)
+		if records += n; err != nil {
+			return records, err
 		}
-		for rec, err := range batch.Records(whole) {
-			if err != nil {
-				return records, err
-			}
-			records++
-			f(rec)
+	}
+	return records, nil
+}
+
+// eachRecord calls f with every record of a batch.
+func eachRecord(whole []byte, f func(rec batch.Record)) (records int, err error) {
+	for rec, err := range batch.Records(whole) {
+		if err != nil {
+			return records, err
 		}
+		records++
+		f(rec)
 	}
 	return records, nil
 }

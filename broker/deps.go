@@ -44,6 +44,9 @@ type Partition interface {
 	// released by ReleaseTxn.
 	GuardTxn(p txns.Producer, v txns.Version, sequence int32) *persistence.TxnGuard
 	ReleaseTxn(id int64, guard *persistence.TxnGuard)
+	// HoldsTxn reports whether the transaction is open in the partition, or the guard
+	// still stands.
+	HoldsTxn(p txns.Producer, guard *persistence.TxnGuard) bool
 	// RaiseLogStart is DeleteRecords: durable before it returns.
 	RaiseLogStart(ctx context.Context, offset int64) error
 	// Watch calls f, which doesn't block, after high watermark, log start, leader

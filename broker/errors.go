@@ -109,7 +109,6 @@ var codes = []struct {
 	{messages.ErrTransactionalIDNotFound, kerr.TransactionalIDNotFound.Code},
 	{messages.ErrTxnNotAuthorized, kerr.TransactionalIDAuthorizationFailed.Code},
 	{messages.ErrTxnCoordinatorFenced, kerr.TransactionCoordinatorFenced.Code},
-	{messages.ErrUnstableOffsets, kerr.UnstableOffsetCommit.Code},
 	{persistence.ErrOffsetOutOfRange, kerr.OffsetOutOfRange.Code},
 	{metadata.ErrSnapshotGone, kerr.SnapshotNotFound.Code},
 	{persistence.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber.Code},

@@ -137,3 +137,6 @@ func (p *fakePartition) GuardTxn(producer txns.Producer, v txns.Version, sequenc
 
 // ReleaseTxn counts nothing.
 func (p *fakePartition) ReleaseTxn(int64, *persistence.TxnGuard) {}
+
+// HoldsTxn believes in guards.
+func (p *fakePartition) HoldsTxn(txns.Producer, *persistence.TxnGuard) bool { return true }

@@ -64,11 +64,26 @@ func (r *Replica) ReleaseTxn(id int64, guard *persistence.TxnGuard) {
 	}
 }
 
-// end takes a producer's guard away.
-func (g *txnGuards) end(id int64) {
+// HoldsTxn reports whether a producer's transaction is open here, or its guard still
+// stands.
+func (r *Replica) HoldsTxn(p txns.Producer, guard *persistence.TxnGuard) bool {
+	if e, ok := r.log.Producer(p.ID); ok && e.TxnFirstOffset != messages.NoOffset && e.ProducerEpoch == p.Epoch {
+		return true
+	}
+	_, ok := r.guards.holds(p.ID, guard)
+	return ok
+}
+
+// EndTxnGuard takes the guard of a transaction away that a marker ends. The marker of
+// a transaction with an epoch of its own has the next one, with which a producer may
+// be about to write again.
+func (r *Replica) EndTxnGuard(m txns.Marker) {
+	g := &r.guards
 	g.mu.Lock()
-	delete(g.byID, id)
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	if guard := g.byID[m.ID]; guard != nil && (guard.Epoch < m.Epoch || guard.Epoch == m.Epoch && !m.Version.Bumps()) {
+		delete(g.byID, m.ID)
+	}
 }
 
 // holds reports whether a guard still stands, and the lowest sequence that waits.
@@ -127,7 +142,7 @@ func (r *Replica) appendMarkerLocked(ctx context.Context, m txns.Marker, millis 
 	if err := CheckMarker(r.log, m); err != nil {
 		return persistence.AppendInfo{}, fmt.Errorf("end a transaction in %s: %w", r.tp, err)
 	}
-	r.guards.end(m.ID)
+	r.EndTxnGuard(m)
 	b := MarkerBatch(m, millis)
 	batch.SetOffsetAndEpoch(b, s.LogEnd, s.Epoch)
 	return r.appendLocked(ctx, journal.Operation{Generation: s.Generation, Class: messages.ClassInternal, Base: s.LogEnd, End: s.LogEnd + 1, Batches: b})

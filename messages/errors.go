@@ -85,5 +85,4 @@ var (
 	ErrTransactionalIDNotFound  = errors.New("transactional id not found")
 	ErrTxnNotAuthorized         = errors.New("transactional id authorization failed")
 	ErrTxnCoordinatorFenced     = errors.New("transaction coordinator is fenced")
-	ErrUnstableOffsets          = errors.New("unstable offset commit")
 )

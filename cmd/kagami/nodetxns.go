@@ -30,7 +30,7 @@ func (n *node) startTxns(ctx context.Context) error {
 			}
 			return r, nil
 		},
-		Offsets: func(context.Context, int32, txns.Marker) error { return messages.ErrNotLeader },
+		Offsets: n.groups.EndTxn,
 	}
 	n.txns = actors.NewTxns(ctx, actors.TxnsConfig{
 		System: n.system, Node: n.settings.nodeID, Static: n.settings.static, Clock: n.clock, Log: n.log,

@@ -22,6 +22,7 @@ import (
 
 	"kagami/messages"
 	"kagami/messages/groups"
+	"kagami/messages/txns"
 )
 
 // Config is what decides beside the requests; times are ms.
@@ -72,6 +73,10 @@ type Reply struct {
 type Write struct {
 	ID      int64
 	Records []groups.Record
+	// Txn is the producer in whose transaction the records are; nil without.
+	Txn *txns.Producer
+	// Marker is stored in place of records: it ends a transaction.
+	Marker *txns.Marker
 }
 
 // Effects are what one call wants done: replies may go at once.
@@ -90,11 +95,16 @@ type Core struct {
 	topics Topics
 	wake   int64 // earliest deadline that may have come, ms; noWake without one
 	seq    int64 // of joins, so that order never depends on a map
+
+	txns   map[int64]map[string]struct{} // groups with pending offsets, by producer
+	ending map[int64]int                 // producers whose marker is on its way to the log
 }
 
 // write is a Write on its way: what happens when it is stored.
 type write struct {
 	records []groups.Record
+	txn     *txns.Producer // whose transaction they are in
+	marker  *txns.Marker   // in place of records
 	groups  []*group
 	then    func(now int64)
 	applied bool    // the records are true already
@@ -128,10 +138,13 @@ func (c *Core) Apply(r groups.Record) {
 	case r.Kind == groups.KindOffset && r.Gone:
 		if g != nil {
 			delete(g.offsets, place{r.Topic, r.Partition})
+			g.supersede(place{r.Topic, r.Partition})
 			c.tidy(g)
 		}
 	case r.Kind == groups.KindOffset:
-		c.get(r.Group).offsets[place{r.Topic, r.Partition}] = *r.Offset
+		g = c.get(r.Group)
+		g.offsets[place{r.Topic, r.Partition}] = *r.Offset
+		g.supersede(place{r.Topic, r.Partition})
 	case r.Gone:
 		if g != nil {
 			if g.stored = false; g.state == Empty {
@@ -198,7 +211,7 @@ func (c *Core) get(id string) *group {
 
 // tidy forgets a group of which nothing is left.
 func (c *Core) tidy(g *group) {
-	if g.consumer == nil && g.state == Empty && !g.stored && len(g.proposed) == 0 && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.id] == g {
+	if g.consumer == nil && g.state == Empty && !g.stored && len(g.proposed) == 0 && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && len(g.txns) == 0 && c.groups[g.id] == g {
 		delete(c.groups, g.id)
 	}
 }
@@ -227,6 +240,8 @@ func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request
 		c.beat(now, ticket, fresh, r)
 	case groups.DescribeConsumer:
 		c.describeConsumer(ticket, r)
+	case groups.EndTxn:
+		c.endTxn(ticket, r)
 	case groups.Delete:
 		c.settled(r.Group, func() { c.deleteGroup(ticket, r) })
 	default:
@@ -248,9 +263,7 @@ func (c *Core) Stored(now, id int64) Effects {
 		}
 	}
 	if !w.applied {
-		for _, r := range w.records {
-			c.Apply(r)
-		}
+		c.applyStored(w)
 	}
 	c.out.Replies = append(c.out.Replies, w.replies...)
 	if w.then != nil {
@@ -270,6 +283,20 @@ func (c *Core) Stored(now, id int64) Effects {
 		c.tidy(g)
 	}
 	return c.take()
+}
+
+// applyStored makes true what a write says.
+func (c *Core) applyStored(w *write) {
+	if w.marker != nil {
+		c.ApplyMarker(w.marker.ID, w.marker.Commit)
+	}
+	for _, r := range w.records {
+		if w.txn != nil {
+			c.ApplyTxn(w.txn.ID, r)
+		} else {
+			c.Apply(r)
+		}
+	}
 }
 
 // settled runs f when nothing of the group is on its way to the log: what deletes
@@ -304,7 +331,7 @@ func (c *Core) store(w write) {
 		}
 	}
 	c.open[c.writes] = &w
-	c.out.Writes = append(c.out.Writes, Write{ID: c.writes, Records: w.records})
+	c.out.Writes = append(c.out.Writes, Write{ID: c.writes, Records: w.records, Txn: w.txn, Marker: w.marker})
 }
 
 // by has Tick called at a moment at the latest.

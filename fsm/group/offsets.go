@@ -33,13 +33,19 @@ func (c *Core) commit(now int64, t Ticket, r groups.Commit) {
 		c.reply(t, out)
 		return
 	}
-	c.store(write{records: records, groups: []*group{c.get(r.Group)}, then: func(int64) { c.reply(t, out) }})
+	c.store(write{records: records, txn: r.Txn, groups: []*group{c.get(r.Group)}, then: func(int64) { c.reply(t, out) }})
 }
 
 // mayCommit: members of the generation do, and anybody where there is no member.
 func (c *Core) mayCommit(now int64, r groups.Commit) error {
+	if err := c.mayCommitTxn(r.Txn); err != nil {
+		return err
+	}
 	g, w := c.groups[r.Group], r.Who
 	if g != nil && g.consumer != nil {
+		if r.Txn != nil && w.Generation < 0 && w.Member == "" && w.Instance == "" {
+			return nil // old producers don't say who consumed
+		}
 		return c.commitsConsumer(g.consumer, r)
 	}
 	outside := w.Generation < 0 && w.Member == "" && w.Instance == ""
@@ -50,6 +56,8 @@ func (c *Core) mayCommit(now int64, r groups.Commit) error {
 		return fmt.Errorf("%w: %d, the group doesn't exist", messages.ErrIllegalGeneration, w.Generation)
 	case g.state == Empty && w.Generation < 0:
 		return nil
+	case outside && r.Txn != nil: // old producers don't say who consumed
+		return nil
 	case outside:
 		return fmt.Errorf("%w: group %q has members, none of which commits this", messages.ErrUnknownMember, g.id)
 	}
@@ -59,6 +67,9 @@ func (c *Core) mayCommit(now int64, r groups.Commit) error {
 		return err
 	case w.Generation != g.generation:
 		return fmt.Errorf("%w: %d, the group's is %d", messages.ErrIllegalGeneration, w.Generation, g.generation)
+	}
+	if r.Txn != nil {
+		return nil
 	}
 	c.alive(now, m)
 	if g.state == CompletingRebalance {
@@ -189,7 +200,7 @@ func (c *Core) deleteGroup(t Ticket, r groups.Delete) {
 		return
 	}
 	clear(g.pending)
-	c.erase(g, g.places(), func(int64) { c.reply(t, &groups.Done{}) })
+	c.erase(g, g.pendingPlaces(), func(int64) { c.reply(t, &groups.Done{}) })
 }
 
 // erase stores tombstones of offsets, and of the group where nothing else is left.
@@ -198,7 +209,7 @@ func (c *Core) erase(g *group, gone []place, then func(now int64)) {
 	for _, p := range gone {
 		records = append(records, g.tombstone(p))
 	}
-	if g.empty() && len(gone) == len(g.offsets) {
+	if g.empty() && len(gone) >= len(g.offsets) {
 		if g.stored {
 			records = append(records, groups.Record{Group: g.id, Kind: groups.KindGroup, Gone: true})
 		}
@@ -233,7 +244,7 @@ const eraseMax = 1000
 func (c *Core) Expire(now int64) Effects {
 	for _, id := range sortedKeys(c.groups) {
 		g := c.groups[id]
-		if g.storing > 0 {
+		if g.storing > 0 || len(g.txns) > 0 {
 			continue
 		}
 		var gone []place

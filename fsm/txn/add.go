@@ -17,7 +17,7 @@ func (c *Core) add(now int64, ticket Ticket, r txns.Add) {
 		out.Err = fmt.Errorf("%w: no transactional id", messages.ErrInvalidRequest)
 	case t == nil:
 		out.Err = unmapped(r.TransactionalID(), r.Producer)
-	case !r.VerifyOnly && t.pending:
+	case !r.VerifyOnly && t.busy():
 		// First of all: the producer may already be the one that is being stored.
 		out.Err = concurrent(t)
 	case t.ID != r.Producer.ID:

@@ -87,6 +87,10 @@ type txn struct {
 	marking   int64                                // number of the marking that is being carried out
 }
 
+// busy: a change is on its way to the log, or the markers of an outcome are to their
+// partitions. Nothing else may begin.
+func (t *txn) busy() bool { return t.pending || t.Status.Preparing() }
+
 type write struct {
 	record txns.Record
 	then   func(now int64)

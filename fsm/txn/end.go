@@ -46,44 +46,21 @@ func (c *Core) end(now int64, ticket Ticket, r txns.End) {
 // repetition (KIP-890). done: nothing is left to do.
 func (t *txn) mayEnd(r txns.End) (done bool, err error) {
 	overflown := t.PreviousID == r.Producer.ID && r.Epoch == 1<<15-2 && t.Epoch == 0
-	again := overflown || t.Epoch == r.Epoch+1
-	valid := r.Epoch == t.Epoch
+	again := (overflown || t.Epoch == r.Epoch+1) && (t.Status == txns.CompleteCommit || t.Status == txns.CompleteAbort)
 	switch {
-	case t.Status.Preparing():
-		valid = t.Epoch == r.Epoch+1
-	case t.Status == txns.CompleteCommit || t.Status == txns.CompleteAbort:
-		valid = valid || again
-	}
-	switch {
-	case t.pending:
+	case t.busy():
 		return false, concurrent(t)
 	case t.ID != r.Producer.ID && !overflown:
 		return false, unmapped(t.id, r.Producer)
-	case !valid:
+	case r.Epoch != t.Epoch && !again:
 		return false, fenced(t, r.Producer)
+	case again && r.Commit == (t.Status == txns.CompleteCommit):
+		return true, nil
+	case again || r.Commit && t.Status != txns.Ongoing:
+		return false, t.wrong(r)
+	default:
+		return false, nil // also the abort of a transaction without partitions
 	}
-	switch t.Status {
-	case txns.Ongoing:
-		return false, nil
-	case txns.CompleteCommit:
-		if r.Commit == again {
-			return r.Commit, nil // or the abort of an empty transaction
-		}
-	case txns.CompleteAbort:
-		if !r.Commit {
-			return again, nil
-		}
-	case txns.PrepareCommit, txns.PrepareAbort:
-		if r.Commit == (t.Status == txns.PrepareCommit) {
-			return false, concurrent(t)
-		}
-	case txns.Empty:
-		if !r.Commit {
-			return false, nil
-		}
-	case txns.Dead, txns.PrepareEpochFence: // never kept
-	}
-	return false, t.wrong(r)
 }
 
 // mayEndOld has the rules of clients whose epoch stays.
@@ -93,23 +70,15 @@ func (t *txn) mayEndOld(r txns.End) (done bool, err error) {
 		return false, unmapped(t.id, r.Producer)
 	case t.Epoch != r.Epoch:
 		return false, fenced(t, r.Producer)
-	case t.pending:
+	case t.busy():
 		return false, concurrent(t)
-	}
-	switch t.Status {
-	case txns.Ongoing:
+	case t.Status == txns.Ongoing:
 		return false, nil
-	case txns.CompleteCommit, txns.CompleteAbort:
-		if r.Commit == (t.Status == txns.CompleteCommit) {
-			return true, nil
-		}
-	case txns.PrepareCommit, txns.PrepareAbort:
-		if r.Commit == (t.Status == txns.PrepareCommit) {
-			return false, concurrent(t)
-		}
-	case txns.Empty, txns.Dead, txns.PrepareEpochFence: // nothing to end
+	case t.Status == txns.CompleteCommit && r.Commit, t.Status == txns.CompleteAbort && !r.Commit:
+		return true, nil
+	default:
+		return false, t.wrong(r)
 	}
-	return false, t.wrong(r)
 }
 
 func (t *txn) wrong(r txns.End) error {

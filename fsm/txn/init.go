@@ -31,12 +31,10 @@ func (c *Core) init(now int64, ticket Ticket, r txns.Init) {
 	}
 	known := r.Producer != txns.None()
 	switch {
-	case t.pending:
+	case t.busy():
 		refuse(concurrent(t))
 	case known && !t.takes(r.Producer):
 		refuse(fenced(t, r.Producer))
-	case t.Status.Preparing():
-		refuse(concurrent(t))
 	case t.Status == txns.Ongoing:
 		// The client tries again until the abort is done.
 		if c.abort(now, t, want{ticket: ticket, req: r}) {

@@ -5,6 +5,8 @@
 // that is fsm/group.
 package groups
 
+import "kagami/messages/txns"
+
 // Request is something that the coordinator of one group is asked.
 type Request interface {
 	// GroupID names the group, which names the coordinator.
@@ -124,7 +126,19 @@ type Commit struct {
 	// the rule.
 	RetentionMillis int64
 	Positions       []Position
+	// Txn is the producer whose transaction commits this (TxnOffsetCommit); nil without.
+	Txn *txns.Producer
+	// Holds reports, at the coordinator, whether the transaction is still open in its
+	// partition, or as it was when that was verified. Set with Txn.
+	Holds func() bool
 }
+
+// EndTxn stores a marker of a transaction coordinator in the partition of its group
+// coordinator, which it is handed to; the answer is *Done.
+type EndTxn struct{ Marker txns.Marker }
+
+// GroupID names none.
+func (r EndTxn) GroupID() string { return "" }
 
 // Committed answers Commit: one error per position, in order. Err is for all.
 type Committed struct {
