@@ -39,6 +39,8 @@ var (
 	// ErrNodeIDTaken: another process runs under the same node id. Each node needs
 	// an id of its own.
 	ErrNodeIDTaken = errors.New("another process runs under this node id")
+	// ErrTakenOut: this node was taken out of the cluster, and has a folder of before.
+	ErrTakenOut = errors.New("this node was taken out of the cluster")
 	// ErrForeignCluster: the data folder or the configuration has the id of another
 	// cluster than the other nodes have. Give the node an empty folder, or the right
 	// peers.

@@ -27,9 +27,10 @@ import (
 type formStatus struct {
 	Version    int             `json:"version"`
 	Node       messages.NodeID `json:"node"`
-	Process    string          `json:"process"`    // random
-	Stored     string          `json:"stored"`     // cluster id in the data folder; "" if it is empty
-	Configured string          `json:"configured"` // cluster id that the configuration demands
+	Process    string          `json:"process"`        // random
+	Stored     string          `json:"stored"`         // cluster id in the data folder; "" if it is empty
+	Configured string          `json:"configured"`     // cluster id that the configuration demands
+	Gone       bool            `json:"gone,omitempty"` // of an answer: the asker was taken out of the cluster
 }
 
 const formVersion = 1

@@ -85,7 +85,7 @@ func Form(ctx context.Context, o FormationOptions) (Formation, error) {
 	if err != nil {
 		return Formation{}, fmt.Errorf("form cluster: hear other nodes: %w", err)
 	}
-	silence, err := o.Streams.serveIdent(f.status)
+	silence, err := o.Streams.serveIdent(f.status, func(messages.NodeID) bool { return false })
 	if err != nil {
 		return Formation{}, fmt.Errorf("form cluster: %w", err)
 	}

@@ -77,6 +77,7 @@ type Server struct {
 	opts     ServerOptions
 	nats     *server.Server // nil with an external cluster
 	external []nats.Option  // nil without one
+	system   string         // password of the embedded server's system user; "" of one that is alone
 }
 
 // OpenServer starts the server. It doesn't wait for other nodes.
@@ -89,7 +90,17 @@ func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startServer(ctx, o, options)
+	password := ""
+	if o.Cluster != nil {
+		password = systemUsers(options)
+		setPeerRemoved()
+	}
+	s, err := startServer(ctx, o, options)
+	if err != nil {
+		return nil, err
+	}
+	s.system = password
+	return s, nil
 }
 
 func startServer(ctx context.Context, o ServerOptions, options *server.Options) (*Server, error) {

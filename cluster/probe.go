@@ -68,7 +68,8 @@ func MarkJournal(fsys persistence.FS, dir, id string) error {
 
 // Probe asks the other nodes for their cluster before this node's JetStream meets
 // theirs. want is the id of what this node has stored. An error that wraps
-// ErrForeignCluster names both; no answer is none: then nobody is there yet.
+// ErrForeignCluster names both, ErrTakenOut is that the others have taken this node out;
+// no answer is none: then nobody is there yet.
 func Probe(ctx context.Context, o ServerOptions, want string) error {
 	o = o.withDefaults()
 	options, err := natsOptions(o)
@@ -120,6 +121,9 @@ func (s *Server) probe(ctx context.Context, conn *nats.Conn, want string) error 
 			if other.want() != want {
 				return fmt.Errorf("node %d has data of cluster %s, node %d is of cluster %s: %w", s.opts.Node, want, other.Node, other.want(), ErrForeignCluster)
 			}
+			if other.Gone {
+				return fmt.Errorf("node %d, says node %d: %w", s.opts.Node, other.Node, ErrTakenOut)
+			}
 			return nil
 		}
 		took := s.opts.Clock.Now().Sub(began)
@@ -129,19 +133,22 @@ func (s *Server) probe(ctx context.Context, conn *nats.Conn, want string) error 
 	}
 }
 
-// ServeIdent tells probes of other nodes the cluster of this one, until stop is
-// called.
-func (s *Streams) ServeIdent(clusterID string) (stop func(), err error) {
-	return s.serveIdent(formStatus{Version: formVersion, Node: s.server.Node(), Stored: clusterID})
+// ServeIdent tells probes of other nodes the cluster of this one, and whether they were
+// taken out of it, until stop is called. gone must not block.
+func (s *Streams) ServeIdent(clusterID string, gone func(messages.NodeID) bool) (stop func(), err error) {
+	return s.serveIdent(formStatus{Version: formVersion, Node: s.server.Node(), Stored: clusterID}, gone)
 }
 
-func (s *Streams) serveIdent(status formStatus) (stop func(), err error) {
-	payload, err := json.Marshal(status)
-	if err != nil {
-		return nil, fmt.Errorf("encode status of this node: %w", err)
-	}
+func (s *Streams) serveIdent(status formStatus, gone func(messages.NodeID) bool) (stop func(), err error) {
 	sub, err := s.read.Subscribe(identSubject, func(m *nats.Msg) {
-		if err := m.Respond(payload); err != nil {
+		var asker formStatus
+		answer := status
+		answer.Gone = json.Unmarshal(m.Data, &asker) == nil && gone(asker.Node)
+		payload, err := json.Marshal(answer)
+		if err == nil {
+			err = m.Respond(payload)
+		}
+		if err != nil {
 			s.log.Debug("answer a probe", zap.Error(err))
 		}
 	})

@@ -60,6 +60,12 @@ func TestSeveralNodesFourthJoins(t *testing.T) {
 		return nil
 	})
 	c.create(adm, "new", 64) // ids are random: with 16 it leads none in one run of a hundred
+	await(t, "the new topic on node 4", func() error {
+		if c.nodes[4].store.Image().Topic("new") == nil {
+			return errors.New("it isn't known there")
+		}
+		return nil
+	})
 	has := 0
 	for p, part := range c.nodes[4].store.Image().Topic("new").Partitions {
 		if part.Leader == 4 {
@@ -222,7 +228,40 @@ func TestSeveralNodesUnregister(t *testing.T) {
 	produce(t, cl, "t", 10)
 	require.EqualValues(t, 60, end(t, adm, "t"))
 
-	require.ErrorIs(t, c.try(4), errLeftovers)
+	await(t, "the journal without node 4's server", func() error {
+		has, err := c.nodes[2].natsServer.JournalServers([]messages.NodeID{1, 2, 3, 4})
+		if err == nil && slices.Contains(has, 4) {
+			err = fmt.Errorf("it is on %v", has)
+		}
+		return err
+	})
+	for _, name := range []string{cluster.MetadataJournal, "0", "7", "15"} {
+		st, err := c.nodes[1].streams.Lookup(t.Context(), name)
+		require.NoError(t, err)
+		await(t, "three copies of journal "+name, func() error {
+			state, err := st.State(t.Context())
+			if err == nil && (len(state.Current) != 3 || slices.Contains(state.Current, 4)) {
+				err = fmt.Errorf("copies on %v", state.Current)
+			}
+			return err
+		})
+	}
+
+	// With its old folder it is refused before its journal meets the others'; with one
+	// without partitions, too: its journal is of before.
+	err := c.try(4)
+	require.ErrorIs(t, err, errLeftovers)
+	require.ErrorIs(t, err, cluster.ErrTakenOut)
+	require.NoError(t, os.RemoveAll(filepath.Join(c.folder(4), "meta.properties")))
+	require.ErrorIs(t, c.try(4), cluster.ErrTakenOut)
 	require.NoError(t, os.RemoveAll(c.folder(4)))
 	c.start(4)
+	await(t, "node 4's server in the journal", func() error {
+		has, err := c.nodes[2].natsServer.JournalServers([]messages.NodeID{4})
+		if err == nil && len(has) == 0 {
+			err = errors.New("it isn't")
+		}
+		return err
+	})
+	require.Empty(t, c.nodes[4].store.Image().Gone())
 }

@@ -44,7 +44,7 @@ func (n *node) joinCluster(ctx context.Context) error {
 	}
 	embedded := n.settings.cluster.External == nil
 	if demanded != "" && embedded {
-		if err := cluster.Probe(ctx, server, demanded); err != nil {
+		if err := n.probe(ctx, server, meta.ClusterID, demanded); err != nil {
 			return err
 		}
 	}
@@ -67,7 +67,7 @@ func (n *node) joinCluster(ctx context.Context) error {
 		return err
 	}
 	n.clusterID, n.formed = formed.ClusterID, formed
-	stop, err := n.streams.ServeIdent(n.clusterID)
+	stop, err := n.streams.ServeIdent(n.clusterID, n.gone)
 	if err != nil {
 		return err
 	}
@@ -76,6 +76,53 @@ func (n *node) joinCluster(ctx context.Context) error {
 		return nil
 	}
 	return cluster.MarkJournal(persistence.OSFS{}, n.settings.cluster.StoreDir, n.clusterID)
+}
+
+// probe asks the others about this node before its journal meets theirs. One that was
+// taken out and comes with a folder of before is refused, whatever is in it: its server
+// would vote again.
+func (n *node) probe(ctx context.Context, server cluster.ServerOptions, stored, demanded string) error {
+	err := cluster.Probe(ctx, server, demanded)
+	if !errors.Is(err, cluster.ErrTakenOut) {
+		return err
+	}
+	journal, readErr := cluster.JournalID(persistence.OSFS{}, n.settings.cluster.StoreDir)
+	if readErr != nil {
+		return readErr
+	}
+	if stored == "" && journal == "" {
+		return nil // only the configuration names the cluster
+	}
+	return fmt.Errorf("%w (%s): %w", errLeftovers, n.settings.dataDir, err)
+}
+
+// gone reports whether a node was taken out of the cluster.
+func (n *node) gone(id messages.NodeID) bool {
+	store := n.opened.Load()
+	return store != nil && slices.Contains(store.Image().Gone(), id)
+}
+
+// keepPeers keeps the journal's copies on the servers that are there, as long as this
+// node is the controller.
+func (n *node) keepPeers(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.journal.KeepPeers(ctx, max(2*n.settings.checkpointInterval, time.Second), func() cluster.PeersView {
+			img := n.store.Image()
+			v := cluster.PeersView{Turn: img.Controller() == n.settings.nodeID, Live: n.staying(), Gone: img.Gone()}
+			for _, node := range img.Nodes() {
+				v.Nodes = append(v.Nodes, node.ID)
+			}
+			return v
+		})
+	}()
+	n.defers(func(context.Context) error {
+		cancel()
+		<-ended
+		return nil
+	})
 }
 
 // checkFolders finds out which cluster this node's configuration and folders
@@ -266,7 +313,7 @@ func (n *node) followMetadata(ctx context.Context) error {
 }
 
 // errLeftovers: a node that was taken out of the cluster comes with its old folder.
-var errLeftovers = errors.New("this node was taken out of the cluster, and its folder has partitions of before: empty it to have the node join as a new one")
+var errLeftovers = errors.New("this node was taken out of the cluster, and its folder is of before: empty it to have the node join as a new one")
 
 // refuseLeftovers keeps a node outside that was unregistered: what its folder has of
 // partitions isn't followed since then.
@@ -341,6 +388,7 @@ func (n *node) waitController(ctx context.Context) error {
 		return err
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
+	n.keepPeers(ctx)
 	defer n.telling(ctx, n.missesController)()
 	for {
 		if err := n.founderEmpty(); err != nil {

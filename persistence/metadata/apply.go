@@ -285,11 +285,17 @@ func (b *builder) registerNode(r *wire.RegisterNodeRecord) {
 	} else {
 		b.img.nodes = slices.Insert(b.img.nodes, at, n)
 	}
+	if at, gone := slices.BinarySearch(b.img.gone, n.ID); gone {
+		b.img.gone = slices.Delete(slices.Clone(b.img.gone), at, at+1)
+	}
 	b.delta.Brokers = true
 }
 
-// unregisterNode drops a node; one that isn't there is gone already.
+// unregisterNode drops a node, which is remembered as gone.
 func (b *builder) unregisterNode(id messages.NodeID) {
+	if at, gone := slices.BinarySearch(b.img.gone, id); !gone {
+		b.img.gone = slices.Insert(slices.Clone(b.img.gone), at, id)
+	}
 	at, found := slices.BinarySearchFunc(b.img.nodes, id, compareNode)
 	if !found {
 		return

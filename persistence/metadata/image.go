@@ -19,7 +19,8 @@ type Image struct {
 	features        map[string]int16
 	nextProducerID  int64
 
-	nodes   []messages.Node // by id
+	nodes   []messages.Node   // by id
+	gone    []messages.NodeID // taken out and not registered since, in order
 	topics  map[string]*Topic
 	byID    map[messages.TopicID]*Topic
 	sorted  []*Topic // by name
@@ -159,6 +160,9 @@ func (i *Image) Node(id messages.NodeID) *messages.Node {
 	}
 	return &i.nodes[n]
 }
+
+// Gone lists the nodes that were taken out of the cluster and haven't registered again.
+func (i *Image) Gone() []messages.NodeID { return i.gone }
 
 // Nodes lists the registered nodes by id.
 func (i *Image) Nodes() []messages.Node { return i.nodes }

@@ -34,6 +34,11 @@ func (i *Image) records(add func(Record)) {
 	for _, n := range i.nodes {
 		add(NodeRecord(n))
 	}
+	for _, id := range i.gone {
+		r := wire.NewPtrUnregisterNodeRecord()
+		r.NodeID = int32(id)
+		add(r)
+	}
 	for _, t := range i.sorted {
 		t.records(add)
 	}
