@@ -126,3 +126,27 @@ func fill(log persistence.Log, end int64) error {
 	}
 	return nil
 }
+
+// copyOrigin is where a log that is being copied has its batches from.
+type copyOrigin struct {
+	node   messages.NodeID // NoNode: from more than one
+	purged int64           // there, when the copy began
+}
+
+// lacks reports that p goes on behind tombstones or markers which this log would have
+// needed: it ends below where they were removed over there. What they deleted or ended
+// would stay here for ever, so the log is copied anew from its start.
+func (c copyOrigin) lacks(log persistence.Log, p piece) bool {
+	end := log.End()
+	return p.purged > end && end > log.LogStart() && c != copyOrigin{p.from, p.purged}
+}
+
+// takes notes where the next batches of a log come from.
+func (c *copyOrigin) takes(log persistence.Log, p piece) {
+	switch {
+	case log.End() == log.LogStart():
+		*c = copyOrigin{p.from, p.purged}
+	case p.from != c.node:
+		*c = copyOrigin{messages.NoNode, 0}
+	}
+}

@@ -100,7 +100,7 @@ func (s *several) awaitEnds(by messages.NodeID, topic string) {
 	s.t.Helper()
 	want := s.nodes[by].get(topic).order.State()
 	for id, n := range s.nodes {
-		if !n.running {
+		if !n.running || !s.nodes[by].holds(id, s.nodes[by].get(topic).Key()) {
 			continue
 		}
 		require.Eventually(s.t, func() bool {
@@ -203,4 +203,58 @@ func TestFilledCutIsRepeatable(t *testing.T) {
 		require.Equal(t, int64(8), cut.From)
 	}
 	require.Equal(t, int32(3), l.LatestEpoch())
+}
+
+// TestSeveralCopyOfACompactedLog: a replica that fell behind while tombstones came and
+// went doesn't keep what they deleted, and a new one copies a log with holes.
+func TestSeveralCopyOfACompactedLog(t *testing.T) {
+	s := newSeveral(t, 1, 2, 3)
+	s.compacted("t", 7, 1, 2)
+	for i := range 40 {
+		s.nodes[1].put("t", fmt.Sprint("key ", i%7), fmt.Sprint("value ", i))
+	}
+	s.awaitEnds(1, "t")
+	s.nodes[2].stop()
+	s.nodes[1].put("t", "key 3", "")
+	for round := range int64(3) {
+		for i := range 40 {
+			s.nodes[1].put("t", fmt.Sprint("other ", i%5), fmt.Sprint(i))
+		}
+		s.nodes[1].compact("t", 1<<40+1000*round)
+	}
+	want, records := s.nodes[1].state("t")
+	require.NotContains(t, want, "key 3")
+	require.Less(t, records, 50)
+	require.Equal(t, int64(41), s.nodes[1].get("t").Log().PurgedTo())
+	for id := range int32(severalShards) {
+		_, last, _ := s.streams[id].Bounds(t.Context())
+		s.streams[id].purge(last)
+	}
+	s.nodes[2].start()
+	s.nodes[1].put("t", "end", "x")
+	s.awaitEnds(1, "t")
+	want, records = s.nodes[1].state("t")
+	got, n := s.nodes[2].state("t")
+	require.Equal(t, want, got)
+	require.Equal(t, records, n)
+
+	r := wire.NewPtrPartitionChangeRecord()
+	r.TopicID, r.PartitionID, r.Replicas = messages.TopicID{7}, 0, []int32{1, 2, 3}
+	s.nodes[2].change(r)
+	s.awaitEnds(1, "t")
+	got, _ = s.nodes[3].state("t")
+	require.Equal(t, want, got)
+}
+
+// TestCopyOfAPurgedPiece: how far tombstones are gone comes over the bus.
+func TestCopyOfAPurgedPiece(t *testing.T) {
+	key := messages.PartitionKey{TopicID: messages.TopicID{1}, Partition: 2}
+	for _, purged := range []int64{0, 77} {
+		sent := piece{from: 3, position: 9, state: journal.NewState(), purged: purged, batches: []byte("batches")}
+		got, err := parsePiece(3, appendPiece(key, sent))
+		require.NoError(t, err)
+		require.Equal(t, sent.purged, got.purged)
+		require.Equal(t, sent.batches, got.batches)
+		require.Equal(t, sent.position, got.position)
+	}
 }

@@ -14,8 +14,9 @@ import (
 //
 //	request  0 version 1   1 topic id   17 created at int64   25 partition int32
 //	         29 offset int64   37 sequence uint64
-//	answer   0 version 1   1 status (1 piece, 2 blank, 3 refused)
-//	         piece: 2 position int64   10 a checkpoint record with the state   then batches
+//	answer   0 version 1   1 status (1 piece, 2 blank, 3 refused, 4 piece of a compacted log)
+//	         piece: 2 position int64   10 a checkpoint record with the state   then batches;
+//	         of a log from which tombstones or markers are gone: purged to int64 before them
 //	         refused: 2 why, text
 const (
 	copyVersion     = 1
@@ -24,6 +25,7 @@ const (
 	copyPiece   = 1
 	copyBlank   = 2
 	copyRefused = 3
+	copyPurged  = 4
 )
 
 // copyTimeout bounds one piece: reading a MiB, and waiting until that replica is
@@ -114,16 +116,20 @@ func parsePiece(node messages.NodeID, b []byte) (piece, error) {
 		return piece{}, errBlank
 	case b[1] == copyRefused:
 		return piece{}, errors.New(string(b[2:]))
-	case b[1] != copyPiece || len(b) < 10+checkpointRecordSize:
+	case b[1] != copyPiece && b[1] != copyPurged || len(b) < 10+checkpointRecordSize || b[1] == copyPurged && len(b) < 18+checkpointRecordSize:
 		return piece{}, fmt.Errorf("damaged answer to a copy request (%d bytes)", len(b))
 	}
 	_, cp, ok := parseCheckpointRecord(b[10 : 10+checkpointRecordSize])
 	if !ok {
 		return piece{}, errors.New("damaged state in the answer to a copy request")
 	}
-	return piece{
+	p := piece{
 		from: node, position: int64(binary.BigEndian.Uint64(b[2:])), state: cp.State, cuts: cp.Cuts, batches: b[10+checkpointRecordSize:],
-	}, nil
+	}
+	if b[1] == copyPurged {
+		p.purged, p.batches = int64(binary.BigEndian.Uint64(p.batches)), p.batches[8:]
+	}
+	return p, nil
 }
 
 // ServeCopies answers the copy requests of other nodes until stop is called.
@@ -136,12 +142,20 @@ func (j *Journal) ServeCopies(bus *Bus) (stop func(), err error) {
 		case err != nil:
 			return append([]byte{copyVersion, copyRefused}, err.Error()...)
 		}
-		b := make([]byte, 0, 10+checkpointRecordSize+len(p.batches))
-		b = append(b, copyVersion, copyPiece)
-		b = binary.BigEndian.AppendUint64(b, uint64(p.position))
-		b = appendCheckpointRecord(b, checkpointPut, Checkpoint{Key: key, State: p.state, Cuts: p.cuts, Replicated: true})
-		return append(b, p.batches...)
+		return appendPiece(key, p)
 	})
+}
+
+func appendPiece(key messages.PartitionKey, p piece) []byte {
+	b := make([]byte, 0, 18+checkpointRecordSize+len(p.batches))
+	b = append(b, copyVersion, copyPiece)
+	b = binary.BigEndian.AppendUint64(b, uint64(p.position))
+	b = appendCheckpointRecord(b, checkpointPut, Checkpoint{Key: key, State: p.state, Cuts: p.cuts, Replicated: true})
+	if p.purged > 0 {
+		b[1] = copyPurged
+		b = binary.BigEndian.AppendUint64(b, uint64(p.purged))
+	}
+	return append(b, p.batches...)
 }
 
 func (j *Journal) offer(ctx context.Context, b []byte) (p piece, key messages.PartitionKey, err error) {

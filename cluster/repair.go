@@ -28,6 +28,7 @@ type piece struct {
 	position int64 // everything up to it is in the state
 	state    journal.State
 	cuts     CutCount
+	purged   int64  // below it, tombstones and markers may be gone, see [persistence.Log]
 	batches  []byte // from the offset on; empty at the end
 }
 
@@ -214,7 +215,7 @@ func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err erro
 		return false, 0, ErrClosed
 	case !s.behind:
 		return true, 0, nil
-	case !journal.Extends(s.d.state, log.End(), theirs) || s.d.failed != nil:
+	case !journal.Extends(s.d.state, log.End(), theirs) || s.d.failed != nil || s.copy.lacks(log, p):
 		if at != p.state.LogStart && p.state.LogStart < p.state.LogEnd {
 			return false, p.state.LogStart, nil
 		}
@@ -224,6 +225,7 @@ func (s *streamed) takePiece(p piece, at int64) (done bool, next int64, err erro
 	case at != log.End():
 		return false, log.End(), nil
 	}
+	s.copy.takes(log, p)
 	if err := s.appendPieceLocked(p); err != nil {
 		return false, 0, err
 	}
@@ -333,5 +335,5 @@ func (s *streamed) snapshot() (piece, error) {
 	state := s.d.state
 	state.LogStart = max(state.LogStart, s.d.log.LogStart())
 	at := journal.At(s.shard.applied.Load()+1, 0) - 1
-	return piece{from: s.shard.j.opts.Node, position: max(at, state.Sequence), state: state, cuts: s.d.cuts}, nil
+	return piece{from: s.shard.j.opts.Node, position: max(at, state.Sequence), state: state, cuts: s.d.cuts, purged: s.d.log.PurgedTo()}, nil
 }

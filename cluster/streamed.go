@@ -51,6 +51,7 @@ type streamed struct {
 	whole   bool  // nothing is missing between the state and kept
 	// held: the shard's record hasn't gone past what is missing here, so that the stream
 	// has it, from the sequence from on, and the checkpoint file is true after a crash.
+	copy    copyOrigin // what the log was copied from, while it is
 	held    bool
 	from    uint64
 	waited  int         // checkpoint rounds that the record was held for
