@@ -179,9 +179,7 @@ func (w *clusterWorld) lose(ctx context.Context, t *testing.T, victim string) Lo
 		dead = busy
 	}
 	l := Loss{Partitions: w.n, Victim: victim, Led: w.balanced(ctx, t, dead)}
-	for _, n := range w.running() {
-		w.source.settle(ctx, t, n)
-	}
+	settle(ctx, t, w.nodes)
 	survivors := slices.DeleteFunc(w.running(), func(n *e2e.Node) bool { return n == w.nodes.Node(dead) })
 	topics := details(ctx, t, w.source.side, w.topics)
 	want, err := wantedEnds(ctx, w.source.node, topics)

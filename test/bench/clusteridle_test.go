@@ -59,8 +59,8 @@ func writeClusterIdle(w io.Writer, all []ClusterIdle) {
 // of a source of three stub brokers in this process. Settings: KAGAMI_BENCH_CLUSTER_IDLE
 // (partitions, default 10000; "none"), KAGAMI_BENCH_CLUSTER_RF (replicas, default 3),
 // KAGAMI_BENCH_CLUSTER_PER_TOPIC (default 100), KAGAMI_BENCH_CLUSTER_SECONDS (of each
-// look, default 35, more than a refresh cycle), KAGAMI_BENCH_CLUSTER_SETTINGS,
-// KAGAMI_BENCH_PROFILE.
+// look, default 35, more than a refresh cycle), KAGAMI_BENCH_CLUSTER_STOP ("none": the
+// mirror isn't stopped), KAGAMI_BENCH_CLUSTER_SETTINGS, KAGAMI_BENCH_PROFILE.
 func TestClusterIdle(t *testing.T) {
 	if os.Getenv("KAGAMI_BENCH") == "" {
 		t.Skip("KAGAMI_BENCH=1 measures; it takes minutes")
@@ -121,6 +121,9 @@ func measureIdle(ctx context.Context, t *testing.T, i *ClusterIdle) {
 				i.Refresh = max(i.Refresh, tookOf(rest))
 			}
 		}
+	}
+	if os.Getenv("KAGAMI_BENCH_CLUSTER_STOP") == "none" {
+		return
 	}
 	profiled = profileAll(ctx, t, c, fmt.Sprintf("stop-%d", i.Partitions), "profile?seconds=10")
 	source.stop(ctx, t, adm, i)
@@ -264,7 +267,7 @@ func (s *idleSource) stop(ctx context.Context, t *testing.T, adm *client.Client,
 }
 
 // await asks for all partitions until they are as wanted. Asking takes time itself, so
-// it waits as long as the last answer took in between.
+// it waits three times as long as the last answer took in between.
 func (s *idleSource) await(ctx context.Context, t *testing.T, adm *client.Client, begun time.Time, ok func(client.DescribedPartition) bool) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(ctx, clusterTimeout, errors.New("it takes too long"))
@@ -294,6 +297,6 @@ func (s *idleSource) await(ctx context.Context, t *testing.T, adm *client.Client
 			told = time.Now()
 			t.Logf("%d of %d after %s: %v (%v, asked for %s)", good, s.n, seconds(since), states, err, seconds(time.Since(asked)))
 		}
-		require.NoError(t, pause(ctx, max(50*time.Millisecond, time.Since(asked))))
+		require.NoError(t, pause(ctx, max(50*time.Millisecond, 3*time.Since(asked))))
 	}
 }
