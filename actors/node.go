@@ -137,6 +137,19 @@ func (n *Node) retryPolicy() fsm.RetryPolicy {
 	}
 }
 
+// journalAppenders is how many partitions of a fetcher may wait for the journal of
+// several nodes with a little data at a time. It gathers them, and hardly anything is
+// computed meanwhile.
+const journalAppenders = 128
+
+// appenders is 0, the default, in a cluster of one.
+func (n *Node) appenders() int {
+	if n.config.Report == nil {
+		return 0
+	}
+	return journalAppenders
+}
+
 func (n *Node) mirrorSettings() MirrorSettings {
 	v := n.settings()
 	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
@@ -152,6 +165,7 @@ func (n *Node) mirrorSettings() MirrorSettings {
 			Backoff:           ms(configs.MirrorFetchBackoff),
 			Budget:            n.config.Budget,
 			Throttle:          n.throttle,
+			AppendersMore:     n.appenders(),
 		},
 	}
 }

@@ -42,7 +42,7 @@ type JournalOptions struct {
 	// of them may take to come back. Defaults 1 s and 3 s.
 	BeatInterval, IsolatedAfter time.Duration
 	// LostBackoff and LostBackoffMax: the wait before a lost message is sent again.
-	// Defaults 20 ms and 1 s.
+	// Defaults 20 ms and 250 ms: a stream that has a leader again isn't to wait long.
 	LostBackoff, LostBackoffMax time.Duration
 	// FollowRetry after a shard couldn't be followed. Default 1 s.
 	FollowRetry time.Duration
@@ -72,7 +72,7 @@ func (o JournalOptions) withDefaults() JournalOptions {
 		{&o.BeatInterval, time.Second},
 		{&o.IsolatedAfter, 3 * time.Second},
 		{&o.LostBackoff, 20 * time.Millisecond},
-		{&o.LostBackoffMax, time.Second},
+		{&o.LostBackoffMax, 250 * time.Millisecond},
 		{&o.FollowRetry, time.Second},
 		{&o.RepairRetry, 500 * time.Millisecond},
 		{&o.TrimInterval, 10 * time.Second},
@@ -113,6 +113,7 @@ type Journal struct {
 	checkpoints *Checkpoints
 	author      journal.Author
 	shards      map[int32]*shard
+	window      *journal.Window
 
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
@@ -139,7 +140,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &Journal{
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
-		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard),
+		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard), window: journal.NewWindow(0),
 		stop: stop, started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
 		beatReturned: make(chan struct{}, 1),
 	}
@@ -170,7 +171,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 func (j *Journal) newShard(id int32, st stream) *shard {
 	s := &shard{
 		j: j, id: id, stream: st, log: j.log.With(zap.Int32("shard", id)),
-		proposer: journal.NewProposer(j.author, journal.ProposerOptions{}), waiting: make(map[journal.Ticket]*proposal), heard: make(map[messages.NodeID]int64),
+		proposer: journal.NewProposer(j.author, journal.ProposerOptions{Window: j.window}), waiting: make(map[journal.Ticket]*proposal), heard: make(map[messages.NodeID]int64),
 		ready: make(chan struct{}), pumpWake: make(chan struct{}, 1), dirty: make(map[*streamed]struct{}),
 	}
 	if cp, ok := j.checkpoints.Take(shardKey(id)); ok {

@@ -53,6 +53,7 @@ type shard struct {
 	backoff  time.Duration             // of the pump after a message that got lost
 	heard    map[messages.NodeID]int64 // when a message of a node came last, ns
 	beats    []beatOut                 // of ours, oldest first
+	starved  atomic.Bool               // the pump waits for room in the node's window
 	sending  uint64                    // number of the message that the pump has but may not have published yet; 0 for none
 
 	applied  atomic.Uint64 // sequence of the last message applied
@@ -159,10 +160,11 @@ func (s *shard) pump(ctx context.Context) {
 		for ctx.Err() == nil {
 			s.mu.Lock()
 			number, payload, ok := s.proposer.Next()
-			author, wait := s.proposer.Author(), s.backoff
+			author, wait, starved := s.proposer.Author(), s.backoff, s.proposer.Starved()
 			s.sending = number
 			s.mu.Unlock()
 			if !ok {
+				s.starve(starved)
 				break
 			}
 			if wait > 0 && s.j.clock.Sleep(ctx, wait) != nil {
@@ -172,6 +174,24 @@ func (s *shard) pump(ctx context.Context) {
 			s.mu.Lock()
 			s.sending = 0
 			s.mu.Unlock()
+		}
+	}
+}
+
+// starve has the pump woken when there is room for so many bytes; 0: it needn't be.
+func (s *shard) starve(bytes int) {
+	s.starved.Store(bytes > 0)
+	if bytes > 0 && s.j.window.Room(bytes) { // it came before anybody could know
+		s.pumpNow()
+	}
+}
+
+// fed wakes the pumps that wait for room: some of this shard's may be free.
+func (s *shard) fed() {
+	s.pumpNow()
+	for _, other := range s.j.shards {
+		if other.starved.Load() {
+			other.pumpNow()
 		}
 	}
 }
@@ -192,7 +212,7 @@ func (s *shard) published(number, sequence uint64, err error) {
 	if err != nil && !closed {
 		s.log.Warn("journal message is sent again", zap.Uint64("number", number), zap.Error(err))
 	}
-	s.pumpNow()
+	s.fed()
 }
 
 // cutOff fails everything that waits: the shard's order doesn't reach this node.
@@ -299,7 +319,7 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	}
 	s.advance(journal.ShardRecord{Sequence: sequence, Print: journal.Fingerprint(payload)})
 	if own != nil {
-		s.pumpNow()
+		s.fed()
 	}
 	return nil
 }

@@ -65,6 +65,7 @@ func (s *shard) beatBack(number uint64) {
 	}
 	b := s.beats[i]
 	s.beats = append(s.beats[:0], s.beats[i+1:]...)
+	s.backoff = 0 // the stream takes messages
 	lost := slices.DeleteFunc(b.before, func(message uint64) bool { return !s.proposer.Lost(message) })
 	s.mu.Unlock()
 	s.beatAt.Store(max(s.beatAt.Load(), b.at))

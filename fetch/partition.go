@@ -140,6 +140,13 @@ func (p *partition) begin() (item, bool) {
 	return it, true
 }
 
+// waiting is the bytes queued or being appended.
+func (p *partition) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pending
+}
+
 func (p *partition) end(it item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

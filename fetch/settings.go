@@ -39,6 +39,9 @@ type WorkerConfig struct {
 	Credit int
 	// Appenders is how many partitions may be appending at once; default 8.
 	Appenders int
+	// AppendersMore may append at once while less than AppendersBytes are on their way
+	// to the logs; for logs whose appends wait long and compute little. Default none.
+	AppendersMore int
 
 	Budget   *Budget  // of the node; nil = no limit
 	Throttle Throttle // of the node; nil = none
@@ -68,12 +71,16 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	if c.Appenders == 0 {
 		c.Appenders = 8
 	}
+	c.AppendersMore = max(c.AppendersMore, c.Appenders)
 	if c.Budget == nil {
 		c.Budget = NewBudget(1 << 62)
 	}
 	c.Backoff = max(c.Backoff, backoffMin)
 	return c
 }
+
+// AppendersBytes is up to how many bytes on their way there may be AppendersMore.
+const AppendersBytes = 4 << 20
 
 const backoffMin = 10 * time.Millisecond
 

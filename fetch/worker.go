@@ -46,6 +46,7 @@ type Worker struct {
 	left       []messages.TopicPartition
 	ready      []*partition // have something to append and no appender
 	appenders  int
+	appending  int // bytes that appenders had before them as they began
 	closed     bool
 }
 
@@ -182,27 +183,40 @@ func (w *Worker) schedule(ctx context.Context, p *partition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ready = append(w.ready, p)
-	if w.appenders >= w.cfg.Appenders {
+	if w.appenders >= w.appendersLocked() {
 		return
 	}
 	w.appenders++
 	w.done.Go(func() { w.appendLoop(ctx) })
 }
 
-// appendLoop works until no partition is ready. Goroutines exist only while
-// there is something to append.
+// appendersLocked is how many there may be now.
+func (w *Worker) appendersLocked() int {
+	if w.appending < AppendersBytes {
+		return w.cfg.AppendersMore
+	}
+	return w.cfg.Appenders
+}
+
+// appendLoop works until no partition is ready, or there are too many like it.
+// Goroutines exist only while there is something to append.
 func (w *Worker) appendLoop(ctx context.Context) {
 	for {
 		w.mu.Lock()
-		if len(w.ready) == 0 {
+		if len(w.ready) == 0 || w.appenders > w.appendersLocked() {
 			w.appenders--
 			w.mu.Unlock()
 			return
 		}
 		p := w.ready[0]
 		w.ready = w.ready[1:]
+		bytes := p.waiting()
+		w.appending += bytes
 		w.mu.Unlock()
 		w.drain(ctx, p)
+		w.mu.Lock()
+		w.appending -= bytes
+		w.mu.Unlock()
 	}
 }
 

@@ -19,6 +19,8 @@ type ProposerOptions struct {
 	GatherBytesMax   int // of a message of more than one entry; default 256 KiB
 	InFlightBytesMax int // sent and neither acknowledged nor applied; default 2 MiB
 	UnappliedMax     int // messages from the oldest that didn't come back to the newest; default 16384
+	// Window of all proposers of the node; default one of its own.
+	Window *Window
 }
 
 func (o ProposerOptions) withDefaults() ProposerOptions {
@@ -30,6 +32,9 @@ func (o ProposerOptions) withDefaults() ProposerOptions {
 	}
 	if o.UnappliedMax <= 0 {
 		o.UnappliedMax = unappliedMax
+	}
+	if o.Window == nil {
+		o.Window = NewWindow(int64(o.InFlightBytesMax))
 	}
 	return o
 }
@@ -70,6 +75,7 @@ type Proposer struct {
 	sentHead  int
 	firstSent uint64 // number of the first one in sent
 	unacked   int    // bytes of those in flight or lost
+	starved   int    // bytes of the message for which Next found no room in the window
 	unapplied int    // messages that have not come back
 	lost      numberHeap
 	where     map[Ticket]uint64 // of sent tickets that nobody abandoned: the message's number
@@ -194,6 +200,7 @@ func (p *Proposer) Next() (number uint64, payload []byte, ok bool) {
 		}
 	}
 	p.tidy()
+	p.starved = 0
 	if p.live == 0 || len(p.sent)-p.sentHead >= p.opts.UnappliedMax {
 		return 0, nil, false
 	}
@@ -201,7 +208,21 @@ func (p *Proposer) Next() (number uint64, payload []byte, ok bool) {
 	if p.unacked > 0 && p.unacked+first > p.opts.InFlightBytesMax {
 		return 0, nil, false
 	}
+	if p.unacked > 0 && !p.opts.Window.Room(first) {
+		p.starved = first
+		return 0, nil, false
+	}
 	return p.gather()
+}
+
+// Starved is the size of the message that the last Next didn't give out because of what
+// other proposers have in flight, 0 for none: it is to be called again when they have less.
+func (p *Proposer) Starved() int { return p.starved }
+
+// count adds to what is in flight.
+func (p *Proposer) count(bytes int) {
+	p.unacked += bytes
+	p.opts.Window.add(bytes)
 }
 
 // gather makes a message of the oldest entries: as many as fit, at most one of a
@@ -236,7 +257,7 @@ func (p *Proposer) gather() (number uint64, payload []byte, ok bool) {
 	payload = m.AppendTo(make([]byte, 0, size))
 	clear(m.Entries)
 	p.sent = append(p.sent, sentMessage{payload: payload, size: len(payload), tickets: tickets, live: len(tickets), state: sentInFlight})
-	p.unacked += len(payload)
+	p.count(len(payload))
 	p.unapplied++
 	return m.Number, payload, true
 }
@@ -269,7 +290,7 @@ func (p *Proposer) Acked(number, sequence uint64) (unknown []Ticket) {
 	if m == nil || m.state == sentAcked {
 		return nil
 	}
-	p.unacked -= m.size
+	p.count(-m.size)
 	m.payload, m.sequence, m.state = nil, sequence, sentAcked
 	if sequence <= p.passed {
 		unknown = p.end(m)
@@ -356,7 +377,7 @@ func (p *Proposer) end(m *sentMessage) (unknown []Ticket) {
 
 func (p *Proposer) done(m *sentMessage) {
 	if m.state != sentAcked {
-		p.unacked -= m.size
+		p.count(-m.size)
 	}
 	*m = sentMessage{state: sentDone}
 	p.unapplied--
