@@ -38,10 +38,11 @@ func isAPIError(err error, codes ...jetstream.ErrorCode) bool {
 }
 
 // retriable tells what goes away by itself: no leader, no quorum, peers that
-// aren't connected yet, no answer.
+// aren't connected yet, no answer, a connection that is made anew.
 func retriable(err error) bool {
 	return isAPIError(err, codeNoPeers, codeNotAvailable, codeNotLeader, codeNoResources, codeStreamOffline) ||
-		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errTry) || errors.Is(err, errNoLeader)
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errTry) || errors.Is(err, errNoLeader) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 var (

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"kagami/messages"
@@ -53,6 +56,29 @@ func TestStreamSurvivesNodes(t *testing.T) {
 	c.start(2)
 	publishSafely(t, st, "lonely")
 	require.Equal(t, append(want, "lonely"), f.wait(t, len(want)+1))
+}
+
+// TestRequestOverReconnect: a request that waits as its connection goes is made again.
+func TestRequestOverReconnect(t *testing.T) {
+	c := startTestCluster(t, 1, nil)
+	s := openTestStreams(t, c.servers[1], nil)
+	other := openTestStreams(t, c.servers[1], nil)
+	asked := 0
+	sub, err := other.read.Subscribe("ask", func(m *nats.Msg) {
+		if asked++; asked == 1 {
+			assert.NoError(t, s.read.ForceReconnect())
+			return
+		}
+		assert.NoError(t, m.Respond([]byte(`{}`)))
+	})
+	require.NoError(t, err)
+	require.NoError(t, other.read.Flush())
+	require.NoError(t, s.retry(testContext(t), func(ctx context.Context) error {
+		_, err := s.request(ctx, &nats.Msg{Subject: "ask"})
+		return err
+	}))
+	require.NoError(t, sub.Unsubscribe())
+	require.Equal(t, 2, asked)
 }
 
 // TestStreamWentBack: journal folders that were put back to an older copy.

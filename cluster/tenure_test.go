@@ -15,6 +15,7 @@ func TestTenure(t *testing.T) {
 	s.topic("t", 7, 1, 2)
 	one, two := s.nodes[1].get("t"), s.nodes[2].get("t")
 	require.Eventually(t, one.Leads, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !two.order.(*streamed).isBehind() }, 20*time.Second, time.Millisecond)
 	require.Equal(t, uint64(1), one.Tenure())
 	require.Equal(t, uint64(0), two.Tenure())
 	require.NoError(t, one.Claim(t.Context(), one.State().LeaderEpoch+3)) // a bump
