@@ -86,7 +86,7 @@ func openStreamed(o ReplicaOptions) (*streamed, error) {
 	}
 	if !known {
 		if !o.newborn {
-			o.Logger.Debug("replica opens without a checkpoint", zap.Stringer("key", o.Key))
+			o.Logger.Debug("replica opens without a checkpoint", zap.Stringer("key", o.Key), zap.Int64("log_start", o.Log.LogStart()), zap.Int64("log_end", o.Log.End()))
 			s.behind = true
 			return s, nil
 		}

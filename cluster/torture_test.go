@@ -55,9 +55,9 @@ type torture struct {
 	oracle        *tortureOracle
 	shared        map[int32]*tortureStream
 	nodes         []*tortureNode
-	names         int // of topics so far
-	ops           sync.WaitGroup
-	quiet         atomic.Bool // no more faults
+	names         int            // of topics so far
+	ops, late     sync.WaitGroup // operations, and what the streams still do
+	quiet         atomic.Bool    // no more faults
 	clock         fastClock
 	did           strings.Builder // in a letter each
 	acked, copied atomic.Int64
@@ -153,6 +153,7 @@ func runTorture(t *testing.T, seed uint64) {
 	for _, n := range x.nodes {
 		n.stop()
 	}
+	x.late.Wait()
 	t.Logf("%s; %d messages, %d appends acknowledged, %d pieces copied", &x.did, x.oracle.messages, x.acked.Load(), x.copied.Load())
 }
 

@@ -84,6 +84,12 @@ func (v *nodeStream) Publish(id string, payload []byte, done func(uint64, error)
 	x := v.s.x
 	payload = slices.Clone(payload)
 	answer := sync.OnceFunc(func() { done(0, errTorture) })
+	later := func(d time.Duration, f func()) {
+		x.late.Go(func() {
+			x.sleep(d)
+			f()
+		})
+	}
 	var arrive func()
 	arrive = func() {
 		if v.n.hold(arrive) || v.s.hold(arrive) {
@@ -94,24 +100,21 @@ func (v *nodeStream) Publish(id string, payload []byte, done func(uint64, error)
 			v.s.store("", payload)
 		}
 		if x.percent(4) {
-			go answer() // it was stored, and nobody will know
+			later(0, answer) // it was stored, and nobody will know
 			return
 		}
 		late := time.Duration(x.intn(3)) * time.Millisecond
 		if x.percent(2) {
 			late = 5 * time.Second
 		}
-		go func() {
-			x.sleep(late)
-			done(sequence, nil)
-		}()
+		later(late, func() { done(sequence, nil) })
 	}
 	switch {
 	case x.percent(3):
-		go answer()
+		later(0, answer)
 	case x.percent(3): // it is given up and arrives later
-		x.clock.AfterFunc(time.Duration(x.intn(3000))*time.Millisecond, arrive)
-		go answer()
+		later(time.Duration(x.intn(3000))*time.Millisecond, arrive)
+		later(0, answer)
 	default:
 		arrive()
 	}
