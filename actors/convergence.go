@@ -9,10 +9,6 @@ import (
 	"kagami/messages/configs"
 )
 
-// replicaLagMax is how long a live replica that lags still counts as in sync
-// (Kafka's default of replica.lag.time.max.ms).
-const replicaLagMax = 30 * time.Second
-
 // ReplicaReport is what is known of a replica of another node, or of this one, by
 // its node's beats.
 type ReplicaReport struct {
@@ -27,18 +23,19 @@ type ConvergenceView struct {
 	MinInSync int
 	Unclean   bool          // mirror.support.unclean.leader.election
 	Waited    time.Duration // since the cut
+	LagMax    time.Duration // replica.lag.time.max.ms: how long a live replica that lags is in sync
 	// Report says of a node's replica whether it is There: has applied the cut.
 	Report func(messages.NodeID) ReplicaReport
 }
 
 // Convergence counts. A replica without hole on a live node is in sync; one that
-// hasn't applied the cut for replicaLagMax isn't any more.
+// hasn't applied the cut for LagMax isn't any more.
 func (v ConvergenceView) Convergence() fsm.Convergence {
 	out := fsm.Convergence{Assigned: len(v.Replicas), MinInSync: v.MinInSync, Unclean: v.Unclean}
 	for _, node := range v.Replicas {
 		r := v.Report(node)
 		whole := r.Live && !r.Behind
-		if whole && (r.There || v.Waited < replicaLagMax) {
+		if whole && (r.There || v.Waited < v.LagMax) {
 			out.InSync++
 		}
 		if whole && r.There {
@@ -66,9 +63,11 @@ func (n *Node) convergence() func(tp messages.TopicPartition, waited time.Durati
 		if !ok || err != nil {
 			return fsm.Convergence{Assigned: 2, MinInSync: 2}
 		}
-		values := configs.TopicValues(t.Configs, configs.BrokerMap(image.BrokerConfig(n.config.Node), n.config.Static))
+		broker := configs.BrokerMap(image.BrokerConfig(n.config.Node), n.config.Static)
+		values := configs.TopicValues(t.Configs, broker)
 		position := r.State().Generation // that of the cut, or of what came after it
 		return ConvergenceView{
+			LagMax:   time.Duration(configs.BrokerValues(broker, nil).Int64(configs.ReplicaLagMax)) * time.Millisecond,
 			Replicas: slices.Clone(part.Replicas), MinInSync: values.Int(configs.MinInsyncReplicas), Unclean: values.Bool(configs.MirrorSupportUncleanElection), Waited: waited,
 			Report: func(node messages.NodeID) ReplicaReport { return n.config.Report(node, r.Key(), position) },
 		}.Convergence()

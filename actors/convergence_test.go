@@ -37,7 +37,7 @@ func TestConvergenceCounts(t *testing.T) {
 			fsm.Convergence{Assigned: 3, InSync: 3, InSyncCut: 3, AssignedCut: 3, MinInSync: 2}, true},
 		"D20 one lags": {[]ReplicaReport{cutReplica, laggingReplica, cutReplica}, 1, false, time.Second,
 			fsm.Convergence{Assigned: 3, InSync: 3, InSyncCut: 2, AssignedCut: 2, MinInSync: 1}, false},
-		"one lags for too long: in sync no more": {[]ReplicaReport{cutReplica, laggingReplica, cutReplica}, 2, false, replicaLagMax,
+		"one lags for too long: in sync no more": {[]ReplicaReport{cutReplica, laggingReplica, cutReplica}, 2, false, 30 * time.Second,
 			fsm.Convergence{Assigned: 3, InSync: 2, InSyncCut: 2, AssignedCut: 2, MinInSync: 2}, true},
 		"D21 too few in sync": {[]ReplicaReport{cutReplica, deadReplica, copiedReplica}, 2, false, time.Hour,
 			fsm.Convergence{Assigned: 3, InSync: 1, InSyncCut: 1, AssignedCut: 1, MinInSync: 2}, false},
@@ -51,7 +51,7 @@ func TestConvergenceCounts(t *testing.T) {
 			fsm.Convergence{Assigned: 3, InSync: 3, InSyncCut: 3, AssignedCut: 3, MinInSync: 1, Unclean: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := ConvergenceView{Replicas: []messages.NodeID{1, 2, 3}, MinInSync: row.min, Unclean: row.unclean, Waited: row.waited, Report: reports(row.report...)}.Convergence()
+			got := ConvergenceView{Replicas: []messages.NodeID{1, 2, 3}, MinInSync: row.min, Unclean: row.unclean, Waited: row.waited, LagMax: 30 * time.Second, Report: reports(row.report...)}.Convergence()
 			if d := cmp.Diff(row.want, got); d != "" || got.Done() != row.done {
 				t.Fatalf("done %v %s", got.Done(), d)
 			}

@@ -64,6 +64,8 @@ type node struct {
 	placed string
 	// ends is how far the journal was; of the controller's duty.
 	ends shardEnds
+	// lag is who is in sync.
+	lag replicaLag
 
 	// ended gets the error of a part that ended by itself.
 	ended chan error

@@ -389,6 +389,7 @@ func (n *node) waitController(ctx context.Context) error {
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
 	n.keepPeers(ctx)
+	n.watchLag(ctx)
 	defer n.telling(ctx, n.missesController)()
 	for {
 		if err := n.founderEmpty(); err != nil {

@@ -33,21 +33,21 @@ func reportOf(beat cluster.Beat, live bool, key messages.PartitionKey, position 
 	return r
 }
 
-// inSync looks who is alive and which of their replicas have a hole; nil in a cluster
-// of one.
+// inSync looks who is alive and which of their replicas have a hole, or lag for longer
+// than replica.lag.time.max.ms; nil in a cluster of one.
 func (n *node) inSync() func() func(messages.NodeID, messages.PartitionKey) bool {
 	if n.journal == nil {
 		return nil
 	}
 	return func() func(messages.NodeID, messages.PartitionKey) bool {
-		live := map[messages.NodeID]cluster.BehindSet{}
+		live, beats := map[messages.NodeID]cluster.BehindSet{}, map[messages.NodeID]cluster.Beat{}
 		for _, id := range n.members.Live() {
-			beat, _, _ := n.members.Beat(id)
-			live[id] = cluster.NewBehindSet(beat.Extension, journalShards)
+			beats[id], _, _ = n.members.Beat(id)
+			live[id] = cluster.NewBehindSet(beats[id].Extension, journalShards)
 		}
 		return func(id messages.NodeID, key messages.PartitionKey) bool {
 			behind, ok := live[id]
-			return ok && !behind.Has(key)
+			return ok && !behind.Has(key) && n.lag.reached(beats[id], cluster.ShardOf(key, journalShards))
 		}
 	}
 }

@@ -23,12 +23,7 @@ type shardEnds struct {
 // lagging are the nodes that haven't reached what was the end inSyncWithin ago, or
 // that don't serve yet, in order.
 func (e *shardEnds) lagging(now time.Time, beats map[messages.NodeID]cluster.Beat) []messages.NodeID {
-	ends := map[int32]uint64{}
-	for _, b := range beats {
-		for _, s := range b.Shards {
-			ends[s.Shard] = max(ends[s.Shard], s.Applied)
-		}
-	}
+	ends := shardEndsOf(beats)
 	switch {
 	case e.newer == nil:
 		e.before, e.newer, e.looked = ends, ends, now
@@ -48,4 +43,15 @@ func (e *shardEnds) lagging(now time.Time, beats map[messages.NodeID]cluster.Bea
 		}
 	}
 	return out
+}
+
+// shardEndsOf is how far the shards are by what nodes tell.
+func shardEndsOf(beats map[messages.NodeID]cluster.Beat) map[int32]uint64 {
+	ends := map[int32]uint64{}
+	for _, b := range beats {
+		for _, s := range b.Shards {
+			ends[s.Shard] = max(ends[s.Shard], s.Applied)
+		}
+	}
+	return ends
 }

@@ -14,6 +14,7 @@ const (
 	NodeIDConfig             = "node.id"
 	NumPartitions            = "num.partitions"
 	DefaultReplicationFactor = "default.replication.factor"
+	ReplicaLagMax            = "replica.lag.time.max.ms"
 
 	QuotaWindowNum  = "quota.window.num"
 	QuotaWindowSize = "quota.window.size.seconds"
@@ -123,6 +124,7 @@ func brokerLogDefs() []Def {
 		{Name: "log.roll.jitter.hours", Type: TypeInt, Default: new("0"), check: atLeast(0), Change: ChangeRestart, Doc: "Default of segment.jitter.ms in hours; log.roll.jitter.ms wins."},
 		{Name: NumPartitions, Type: TypeInt, Default: new("1"), High: true, check: atLeast(1), Doc: "Partitions of a topic whose creator doesn't say."},
 		{Name: DefaultReplicationFactor, Type: TypeInt, Default: new("1"), High: true, check: between(1, 32767), Doc: "Replicas of a topic whose creator doesn't say, and of mirror topics."},
+		{Name: ReplicaLagMax, Type: TypeLong, Default: new("30000"), check: atLeast(1), Doc: "How long, ms, a replica may lack what its leader has and count as in sync. Kafka has it in the file only."},
 	}
 }
 
