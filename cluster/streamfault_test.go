@@ -60,7 +60,7 @@ func TestStreamSurvivesNodes(t *testing.T) {
 
 // TestRequestOverReconnect: a request that waits as its connection goes is made again.
 func TestRequestOverReconnect(t *testing.T) {
-	c := startTestCluster(t, 1, nil)
+	c := startTestCluster(t, 3, nil)
 	s := openTestStreams(t, c.servers[1], nil)
 	other := openTestStreams(t, c.servers[1], nil)
 	asked := 0
