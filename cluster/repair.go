@@ -166,9 +166,10 @@ func (s *streamed) repair(ctx context.Context, from copier) error {
 	}
 }
 
-// blankLocked: nothing was ever known here of the partition.
+// blankLocked: nothing was ever known here of the partition. Its log may have bytes, of
+// an earlier life of the topic or of one whose checkpoint is lost: no copy begins with them.
 func (s *streamed) blankLocked() bool {
-	return s.behind && !s.whole && s.cause == nil && s.d.state == journal.NewState() && s.d.log.End() == 0
+	return s.behind && !s.whole && s.cause == nil && s.d.state == journal.NewState()
 }
 
 // beginBlank begins at nothing, because nobody has anything: the nodes stopped
@@ -179,7 +180,11 @@ func (s *streamed) blankLocked() bool {
 func (s *streamed) beginBlank(sole bool) bool {
 	newborn := journal.Newborn(s.d.key, s.shard.covered.Load(), false)
 	s.mu.Lock()
-	ok := s.blankLocked() && (sole || newborn)
+	ok := s.blankLocked() && (newborn || sole && s.d.log.End() == 0)
+	if ok && s.d.log.End() > 0 {
+		_, err := s.d.log.RestartAt(0)
+		ok = err == nil
+	}
 	if ok {
 		s.replayLocked()
 		s.markLocked()
