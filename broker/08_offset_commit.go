@@ -6,19 +6,22 @@ package broker
 // (KIP-345); v10 topics by id (KIP-848). Generation -1 without a member commits
 // for a group that has none. An answer means that the offsets are stored.
 //
-// Offsets aren't compared with the log, as in Kafka. An unknown topic is refused,
-// an unknown partition of a topic isn't.
+// Offsets aren't compared with the log, as in Kafka. A member's commit to a group that
+// doesn't exist is GROUP_ID_NOT_FOUND from v9 on, before that ILLEGAL_GENERATION.
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kagami/messages"
 	"kagami/messages/groups"
 )
 
 const (
 	groupTopicIDSince      = 10
+	commitNotFoundSince    = 9
 	commitRetentionVersion = 4 // the last one with a retention time
 )
 
@@ -39,8 +42,8 @@ func (s *Server) handleOffsetCommit(ctx context.Context, r *request) reply {
 		t := &req.Topics[i]
 		topic := s.groupTopic(r, img, OpRead, t.Topic, t.TopicID, req.Version >= groupTopicIDSince)
 		for n, p := range t.Partitions {
-			if topic.err != nil {
-				errs[[2]int{i, n}] = topic.err
+			if refused := topic.check(p.Partition); refused != nil {
+				errs[[2]int{i, n}] = refused
 				continue
 			}
 			commit.Positions = append(commit.Positions, groups.Position{
@@ -51,6 +54,9 @@ func (s *Server) handleOffsetCommit(ctx context.Context, r *request) reply {
 	out, err := ask[*groups.Committed](ctx, s, r, OpRead, commit)
 	if err == nil {
 		err = out.Err
+	}
+	if errors.Is(err, groups.ErrNone) && req.Version >= commitNotFoundSince {
+		err = messages.ErrUnknownGroup
 	}
 	stored := 0
 	for i := range req.Topics {

@@ -50,6 +50,7 @@ func (s *Server) handleFindCoordinator(ctx context.Context, r *request) reply {
 		} else {
 			e, _ := s.endpointOf(node, r.listener)
 			c.NodeID, c.Host, c.Port = int32(node.ID), e.Host, e.Port
+			c.ErrorMessage = new("") // as Kafka has it
 		}
 		resp.Coordinators = append(resp.Coordinators, c)
 		// One key per request below v4: the same fields, at the top.

@@ -23,12 +23,11 @@ func (s *Server) handleOffsetDelete(ctx context.Context, r *request) reply {
 	topics := make([]named, len(req.Topics))
 	for i, t := range req.Topics {
 		topics[i] = s.groupTopic(r, img, OpRead, t.Topic, messages.TopicID{}, false)
-		if topics[i].err != nil {
-			continue
-		}
 		p := groups.Partitions{Topic: t.Topic}
 		for _, n := range t.Partitions {
-			p.Partitions = append(p.Partitions, n.Partition)
+			if topics[i].check(n.Partition) == nil {
+				p.Partitions = append(p.Partitions, n.Partition)
+			}
 		}
 		del.Topics = append(del.Topics, p)
 	}
@@ -45,7 +44,7 @@ func (s *Server) handleOffsetDelete(ctx context.Context, r *request) reply {
 		rt := kmsg.NewOffsetDeleteResponseTopic()
 		rt.Topic = t.Topic
 		for _, n := range t.Partitions {
-			refused := topics[i].err
+			refused := topics[i].check(n.Partition)
 			if refused == nil {
 				refused = a.Positions[next]
 				next++

@@ -13,6 +13,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -40,6 +41,11 @@ func (s *Server) handleConsumerGroupHeartbeat(ctx context.Context, r *request) r
 	}
 	var a *groups.Beaten
 	err := s.topicsVisible(r, req.SubscribedTopicNames)
+	for _, text := range []*string{req.InstanceID, req.RackID} {
+		if text != nil && *text == "" {
+			err = fmt.Errorf("%w: InstanceId and RackId can't be empty", messages.ErrInvalidRequest)
+		}
+	}
 	if err == nil {
 		a, err = ask[*groups.Beaten](ctx, s, r, OpRead, beat)
 	}

@@ -35,10 +35,12 @@ func (s *Server) handleConsumerGroupDescribe(ctx context.Context, r *request) re
 		a, err := ask[*groups.ConsumerDescribed](ctx, s, r, OpDescribe, groups.DescribeConsumer{Group: id})
 		if err == nil {
 			err = a.Err
-			g.State = a.State
+		}
+		if id == "" {
+			err = messages.ErrInvalidGroupID
 		}
 		if err == nil {
-			g.Epoch, g.AssignmentEpoch, g.AssignorName = a.Epoch, a.TargetEpoch, a.Assignor
+			g.State, g.Epoch, g.AssignmentEpoch, g.AssignorName = a.State, a.Epoch, a.TargetEpoch, a.Assignor
 			g.Members, err = s.describedMembers(r, img, a.Members)
 		}
 		if err != nil {
@@ -56,7 +58,7 @@ func (s *Server) describedMembers(r *request, img *metadata.Image, members []gro
 	for _, m := range members {
 		gm := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		gm.MemberID, gm.InstanceID, gm.RackID, gm.MemberEpoch = m.Member, nullable(m.Instance), nullable(m.Rack), m.Epoch
-		gm.ClientID, gm.ClientHost, gm.SubscribedTopics, gm.SubscribedTopicRegex = m.ClientID, m.ClientHost, m.Topics, nullable(m.Regex)
+		gm.ClientID, gm.ClientHost, gm.SubscribedTopics, gm.SubscribedTopicRegex = m.ClientID, m.ClientHost, m.Topics, &m.Regex
 		gm.Assignment, gm.TargetAssignment = namedAssignment(img, m.Assigned), namedAssignment(img, m.Target)
 		gm.MemberType = memberConsumer
 		if m.Classic != nil {

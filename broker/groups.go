@@ -27,8 +27,17 @@ func ask[A groups.Answer](ctx context.Context, s *Server, r *request, op Operati
 
 // named is a topic of a group request: by name, or by id from version 10 on.
 type named struct {
-	name string
-	err  error // of all its partitions
+	name       string
+	partitions int32
+	err        error // of all its partitions
+}
+
+// check refuses a partition that isn't there, and all of a topic that is refused.
+func (n named) check(partition int32) error {
+	if n.err == nil && (partition < 0 || partition >= n.partitions) {
+		return fmt.Errorf("%w: %s-%d", messages.ErrUnknownTopicOrPartition, n.name, partition)
+	}
+	return n.err
 }
 
 // groupTopic finds out what a request may do with a topic of a group.
@@ -46,7 +55,7 @@ func (s *Server) groupTopic(r *request, img *metadata.Image, op Operation, name 
 	case t == nil:
 		return named{name: name, err: messages.ErrUnknownTopicOrPartition}
 	default:
-		return named{name: name}
+		return named{name: name, partitions: int32(len(t.Partitions))}
 	}
 }
 

@@ -159,7 +159,7 @@ func (con *consumer) waits(m *consumerMember) bool {
 	return slices.ContainsFunc(con.targets[m.id], func(p partition) bool { return !con.free(p, m.id) })
 }
 
-// leaveClassic is LeaveGroup.
+// leaveClassic is LeaveGroup; administrators remove members of either protocol by it.
 func (c *Core) leaveClassic(now int64, t Ticket, g *group, r groups.Leave) {
 	con := g.consumer
 	out := &groups.Left{Members: make([]error, len(r.Members))}
@@ -168,8 +168,6 @@ func (c *Core) leaveClassic(now int64, t Ticket, g *group, r groups.Leave) {
 		m := con.members[l.Member]
 		if l.Member == "" && l.Instance != "" {
 			m = con.members[con.statics[l.Instance]] // by an administrator
-		} else if m != nil && !m.classic() {
-			m = nil
 		}
 		switch {
 		case m == nil || slices.Contains(gone, m):

@@ -53,7 +53,7 @@ func (c *Core) mayCommit(now int64, r groups.Commit) error {
 	case g == nil && w.Generation < 0:
 		return nil
 	case g == nil:
-		return fmt.Errorf("%w: %d, the group doesn't exist", messages.ErrIllegalGeneration, w.Generation)
+		return fmt.Errorf("%w: %d: %w", messages.ErrIllegalGeneration, w.Generation, groups.ErrNone)
 	case g.state == Empty && w.Generation < 0:
 		return nil
 	case outside && r.Txn != nil: // old producers don't say who consumed

@@ -1,6 +1,14 @@
 package groups
 
-import "kagami/messages"
+import (
+	"errors"
+
+	"kagami/messages"
+)
+
+// ErrNone goes with the refusal of a commit to a group that doesn't exist; the versions
+// of the request name it differently.
+var ErrNone = errors.New("the group doesn't exist")
 
 // TopicPartitions are partitions of one topic, in rising order.
 type TopicPartitions struct {
