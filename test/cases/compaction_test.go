@@ -2,6 +2,7 @@ package cases
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -108,9 +109,7 @@ func TestD50AuditRetention(t *testing.T) {
 				require.Greater(t, read.Sub(at), audit, "the record at %d is gone after %s", offset, read.Sub(at))
 			}
 		}
-		for offset, at := range now {
-			seen[offset] = at
-		}
+		maps.Copy(seen, now)
 		gone := 0
 		for offset := range first {
 			if _, ok := now[offset]; !ok {
