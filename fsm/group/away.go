@@ -44,6 +44,9 @@ func (c *Core) takeOut(now int64, g *group, gone ...*consumerMember) {
 	}
 	c.dropRegexes(g)
 	c.propose(g, groups.Record{Group: g.id, Kind: groups.KindConsumer, Consumer: &groups.ConsumerGroup{Epoch: con.epoch + 1, Hash: c.look(con)}})
+	if len(con.members) == 0 { // nobody will ask for a target
+		c.propose(g, groups.Record{Group: g.id, Kind: groups.KindTargetEpoch, TargetEpoch: &groups.TargetEpoch{Epoch: con.epoch, Millis: now}})
+	}
 }
 
 func memberTombstones(group, member string) []groups.Record {

@@ -172,6 +172,7 @@ func TestConsumerReconciles(t *testing.T) {
 	require.Equal(t, []int32{0, 1, 2, 3}, a.numbers("t"))
 	require.NoError(t, a.says(groups.EpochLeaves).Err)
 	require.Equal(t, "Empty", w.described().State)
+	require.Equal(t, w.described().Epoch, w.described().TargetEpoch)
 }
 
 // TestConsumerRebalanceTimeout: who doesn't give up in time is out.
