@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +26,11 @@ type ClusterOptions struct {
 	Nodes      int               // default 3
 	Properties map[string]string // of every node
 	Dir        string            // folder of all; required
+	Program    string            // path of the server; default the one that Program builds
+	// Net has the nodes in namespaces of their own; nil: proxies between them.
+	Net *Namespaces
+	// Env of the nodes' processes, given the node's own folder; may be nil.
+	Env func(dir string) []string
 	// Alone makes nodes that have no peers yet, see Cluster.Join.
 	Alone bool
 }
@@ -34,7 +41,8 @@ type ClusterOptions struct {
 type Cluster struct {
 	nodes  map[int]*Node
 	routes map[int]int // node -> port of its own listener for other nodes
-	Cuts   *Cuts
+	cuts   *Cuts       // nil with net
+	net    *Namespaces // of ClusterOptions
 }
 
 // clusterSettings are those of a cluster in tests: all topics have three replicas.
@@ -46,7 +54,7 @@ func PrepareCluster(opts ClusterOptions) (*Cluster, error) {
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
 	}
-	c := &Cluster{nodes: map[int]*Node{}, routes: map[int]int{}}
+	c := &Cluster{nodes: map[int]*Node{}, routes: map[int]int{}, net: opts.Net}
 	ports, err := proc.Ports(opts.Nodes)
 	if err != nil {
 		return nil, err
@@ -55,8 +63,10 @@ func PrepareCluster(opts ClusterOptions) (*Cluster, error) {
 	for i, port := range ports {
 		c.routes[i+1], targets[i+1] = port, proc.Addr(port)
 	}
-	if c.Cuts, err = NewCuts(targets); err != nil {
-		return nil, err
+	if c.net == nil {
+		if c.cuts, err = NewCuts(targets); err != nil {
+			return nil, err
+		}
 	}
 	for id := range targets {
 		dir := filepath.Join(opts.Dir, fmt.Sprintf("node-%d", id))
@@ -70,8 +80,15 @@ func PrepareCluster(opts ClusterOptions) (*Cluster, error) {
 		if !opts.Alone {
 			maps.Copy(props, c.peers(id))
 		}
-		if c.nodes[id], err = PrepareNode(NodeOptions{Dir: dir, Properties: props}); err != nil {
-			c.Cuts.Close()
+		node := NodeOptions{Dir: dir, Properties: props, Program: opts.Program}
+		if opts.Env != nil {
+			node.Env = opts.Env(dir)
+		}
+		if err := c.placeIn(&node, id); err != nil {
+			return nil, err
+		}
+		if c.nodes[id], err = PrepareNode(node); err != nil {
+			c.closeCuts()
 			return nil, err
 		}
 	}
@@ -90,14 +107,66 @@ func propertiesByHand() map[string]string {
 	return out
 }
 
+// placeIn puts a node into its namespace, if it has one.
+func (c *Cluster) placeIn(node *NodeOptions, id int) (err error) {
+	if c.net == nil {
+		return nil
+	}
+	if node.Program == "" {
+		if node.Program, err = Program("kagami"); err != nil {
+			return err
+		}
+	}
+	node.Host = c.net.Addr(id)
+	// Whoever is to be reached from elsewhere needs a password.
+	maps.Copy(node.Properties, map[string]string{"cluster.user": "nodes", "cluster.password": "secret-of-the-nodes"})
+	node.Program, err = c.net.Program(id, node.Program)
+	return err
+}
+
+// Cut cuts a node off from the others, and with namespaces from clients too.
+func (c *Cluster) Cut(id int) error {
+	if c.net != nil {
+		return c.net.Cut(id)
+	}
+	c.cuts.Cut(id)
+	return nil
+}
+
+// Heal ends the cut.
+func (c *Cluster) Heal(id int) error {
+	if c.net != nil {
+		return c.net.Heal(id)
+	}
+	c.cuts.Heal(id)
+	return nil
+}
+
+func (c *Cluster) closeCuts() {
+	if c.cuts != nil {
+		c.cuts.Close()
+	}
+}
+
+// route is where a node listens for others, and what they are told of that.
+func (c *Cluster) route(id int) (listen, advertised string) {
+	if c.net != nil {
+		at := net.JoinHostPort(c.net.Addr(id), strconv.Itoa(c.routes[id]))
+		return at, at
+	}
+	return proc.Addr(c.routes[id]), c.cuts.Addr(id)
+}
+
 // peers are the settings that make a node one of several.
 func (c *Cluster) peers(id int) map[string]string {
 	var peers []string
 	for _, other := range slices.Sorted(maps.Keys(c.routes)) {
-		peers = append(peers, fmt.Sprintf("%d@%s", other, c.Cuts.Addr(other)))
+		_, at := c.route(other)
+		peers = append(peers, fmt.Sprintf("%d@%s", other, at))
 	}
+	listen, advertised := c.route(id)
 	return map[string]string{
-		"cluster.peers": strings.Join(peers, ","), "cluster.listen": proc.Addr(c.routes[id]), "cluster.advertised.listen": c.Cuts.Addr(id),
+		"cluster.peers": strings.Join(peers, ","), "cluster.listen": listen, "cluster.advertised.listen": advertised,
 	}
 }
 
@@ -201,7 +270,7 @@ func (c *Cluster) Close() error {
 	for _, id := range c.IDs() {
 		errs = append(errs, c.nodes[id].Close())
 	}
-	c.Cuts.Close()
+	c.closeCuts()
 	return errors.Join(errs...)
 }
 

@@ -110,8 +110,8 @@ func (w *world) hit(fault string, id int, mirror string, mirrored, written []str
 		require.NoError(w.t, w.nodes.Pause(id))
 		undo = func() { require.NoError(w.t, w.nodes.Continue(id)) }
 	case "cut":
-		w.nodes.Cuts.Cut(id)
-		undo = func() { w.nodes.Cuts.Heal(id) }
+		require.NoError(w.t, w.nodes.Cut(id))
+		undo = func() { require.NoError(w.t, w.nodes.Heal(id)) }
 	}
 	all := slices.Concat([]string{messages.MirrorStateTopic}, mirrored, written)
 	alive := w.nodes.Others(id)

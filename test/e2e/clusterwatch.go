@@ -59,6 +59,7 @@ type MirrorRow struct {
 	Attempt   int
 	Epoch     int32 // leader epoch here, the source's
 	Source    int32
+	LME       int32
 	End       int64 // -1: its leader doesn't answer
 	Error     string
 }
@@ -83,7 +84,7 @@ func (n *Node) MirrorRows(ctx context.Context, mirror string) ([]MirrorRow, erro
 		text := func(key string) string { s, _ := row[key].(string); return s }
 		out = append(out, MirrorRow{
 			Topic: text("topic"), Partition: int32(number("partition")), Leader: int(number("node")), State: text("state"), Attempt: int(number("attempt")),
-			Epoch: int32(number("leaderEpoch")), Source: int32(number("sourceLeaderEpoch")), End: number("end"), Error: text("error"),
+			Epoch: int32(number("leaderEpoch")), Source: int32(number("sourceLeaderEpoch")), LME: int32(number("lme")), End: number("end"), Error: text("error"),
 		})
 	}
 	if len(out) == 0 {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kagami/client"
 	"kagami/test/kafka"
@@ -174,12 +176,21 @@ func (w *world) await(mirror, state string, topics ...string) {
 	require.NoError(w.t, AwaitStates(ctx, w.adm, mirror, topics, 0, state))
 }
 
-// equal waits until B holds the topics as A does.
+// equal waits until B holds the topics as A does. Leaderships of a cluster may move while
+// that is looked at.
 func (w *world) equal(topics ...string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, convergeTimeout)
 	defer cancel()
-	require.NoError(w.t, AwaitEqual(ctx, w.a, w.b, topics...))
+	for {
+		err := AwaitEqual(ctx, w.a, w.b, topics...)
+		if moved := (*kerr.Error)(nil); w.nodes != nil && errors.As(err, &moved) && moved.Retriable && ctx.Err() == nil {
+			w.runFor(100 * time.Millisecond)
+			continue
+		}
+		require.NoError(w.t, err)
+		return
+	}
 }
 
 // config is a topic config on one side; empty if it isn't set.

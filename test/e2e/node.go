@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,12 +38,13 @@ type NodeOptions struct {
 	Dir        string            // existing folder for settings, data and log; default a temporary one
 	Program    string            // path of the server; default the one that Program builds
 	Env        []string          // KEY=VALUE for the first process, see Node.SetEnv
+	Host       string            // address of the listeners; default 127.0.0.1
 }
 
 // Node is one `kagami server` process and its folder. Its methods may be called
 // from any goroutine, the life-cycle ones one at a time.
 type Node struct {
-	dir         string
+	dir, host   string
 	port, admin int
 	program     string
 	env         []string
@@ -91,12 +94,15 @@ func PrepareNode(opts NodeOptions) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{dir: opts.Dir, port: ports[0], admin: ports[1], program: opts.Program, env: opts.Env}
+	n := &Node{dir: opts.Dir, host: opts.Host, port: ports[0], admin: ports[1], program: opts.Program, env: opts.Env}
+	if n.host == "" {
+		n.host = "127.0.0.1"
+	}
 	all := map[string]string{
 		"node.id":                                "1",
-		"listeners":                              "PLAINTEXT://" + proc.Addr(n.port),
+		"listeners":                              "PLAINTEXT://" + n.Bootstrap(),
 		"log.dirs":                               n.DataDir(),
-		"kagami.admin.listen":                    proc.Addr(n.admin),
+		"kagami.admin.listen":                    n.AdminAddr(),
 		"mirror.metadata.refresh.interval.ms":    "1000",
 		"mirror.fetch.backoff.ms":                "200",
 		"mirror.failed.retry.initial.backoff.ms": "250",
@@ -125,10 +131,10 @@ func (n *Node) file() string { return filepath.Join(n.dir, "server.properties") 
 func (n *Node) DataDir() string { return filepath.Join(n.dir, "data") }
 
 // Bootstrap is the Kafka address.
-func (n *Node) Bootstrap() string { return proc.Addr(n.port) }
+func (n *Node) Bootstrap() string { return net.JoinHostPort(n.host, strconv.Itoa(n.port)) }
 
 // AdminAddr is the address of the admin listener.
-func (n *Node) AdminAddr() string { return proc.Addr(n.admin) }
+func (n *Node) AdminAddr() string { return net.JoinHostPort(n.host, strconv.Itoa(n.admin)) }
 
 // Process is the running or last process.
 func (n *Node) Process() *proc.Process { return n.process }
