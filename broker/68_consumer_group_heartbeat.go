@@ -21,6 +21,9 @@ import (
 	"kagami/messages/groups"
 )
 
+// beatOwnIDSince is the version in which members make up their ids.
+const beatOwnIDSince = 1
+
 func (s *Server) handleConsumerGroupHeartbeat(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.ConsumerGroupHeartbeatRequest)
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
@@ -41,6 +44,9 @@ func (s *Server) handleConsumerGroupHeartbeat(ctx context.Context, r *request) r
 	}
 	var a *groups.Beaten
 	err := s.topicsVisible(r, req.SubscribedTopicNames)
+	if req.Version >= beatOwnIDSince && req.MemberID == "" {
+		err = fmt.Errorf("%w: MemberId can't be empty", messages.ErrInvalidRequest)
+	}
 	for _, text := range []*string{req.InstanceID, req.RackID} {
 		if text != nil && *text == "" {
 			err = fmt.Errorf("%w: InstanceId and RackId can't be empty", messages.ErrInvalidRequest)

@@ -3,12 +3,14 @@ package broker
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
 	"kagami/fsm/group"
 	"kagami/messages"
 	"kagami/messages/groups"
+	"kagami/persistence/metadata"
 )
 
 // fakeGroups is a coordinator of all groups whose log is memory: every write is
@@ -18,7 +20,39 @@ type fakeGroups struct {
 	core    *group.Core
 	ticket  group.Ticket
 	waiting map[group.Ticket]chan groups.Answer
-	err     error // refuses everything
+	err     error                  // refuses everything
+	image   func() *metadata.Image // where groups of the consumer protocol are tested, else nil
+}
+
+// fakeTopics is an image as groups see it.
+type fakeTopics struct{ *metadata.Image }
+
+func (t fakeTopics) Version() int64 { return t.Offset() }
+
+func (t fakeTopics) Topic(name string) (messages.TopicID, int32, bool) {
+	topic := t.Image.Topic(name)
+	if topic == nil {
+		return messages.TopicID{}, 0, false
+	}
+	return topic.ID, int32(len(topic.Partitions)), true
+}
+
+func (t fakeTopics) Name(id messages.TopicID) (string, bool) {
+	topic := t.TopicByID(id)
+	if topic == nil {
+		return "", false
+	}
+	return topic.Name, true
+}
+
+func (t fakeTopics) Names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, topic := range t.Topics() {
+			if !yield(topic.Name) {
+				return
+			}
+		}
+	}
 }
 
 func newFakeGroups() *fakeGroups {
@@ -47,6 +81,9 @@ func (f *fakeGroups) ask(req groups.Request, reply chan groups.Answer) error {
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
+	}
+	if f.image != nil {
+		f.core.SetTopics(fakeTopics{f.image()})
 	}
 	f.ticket++
 	f.waiting[f.ticket] = reply
