@@ -194,3 +194,36 @@ func heap() int64 {
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc)
 }
+
+// BenchmarkCompact cleans a log of 64 MiB in batches of 100 records, of which one in
+// ten is the last of its key.
+func BenchmarkCompact(b *testing.B) {
+	const size = 64 << 20
+	value := make([]byte, 200)
+	b.ReportAllocs()
+	b.SetBytes(size)
+	for b.Loop() {
+		b.StopTimer()
+		m, err := persistence.Open(b.Context(), b.TempDir(), options(nil))
+		require.NoError(b, err)
+		l, err := m.Create(b.Context(), persistence.Info{TopicPartition: crashTP}, persistence.Config{SegmentBytes: 16 << 20})
+		require.NoError(b, err)
+		records := make([]batch.Record, 100)
+		for i := 0; l.SizeBytes() < size; i++ {
+			p := batch.Plain()
+			p.BaseOffset = l.End()
+			for j := range records {
+				records[j] = batch.Record{Timestamp: 1000, Key: fmt.Append(nil, "key ", (i*100+j)%30_000), Value: value}
+			}
+			_, err := l.Append(batch.Append(nil, p, records...), persistence.AppendOptions{})
+			require.NoError(b, err)
+		}
+		b.StartTimer()
+		c, err := l.Compact(b.Context(), forced(l))
+		require.NoError(b, err)
+		require.Less(b, c.Stats.RecordsKept, c.Stats.Records/4)
+		b.StopTimer()
+		require.NoError(b, m.Close())
+		b.StartTimer()
+	}
+}
