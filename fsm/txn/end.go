@@ -46,7 +46,9 @@ func (c *Core) end(now int64, ticket Ticket, r txns.End) {
 // repetition (KIP-890). done: nothing is left to do.
 func (t *txn) mayEnd(r txns.End) (done bool, err error) {
 	overflown := t.PreviousID == r.Producer.ID && r.Epoch == 1<<15-2 && t.Epoch == 0
-	again := (overflown || t.Epoch == r.Epoch+1) && (t.Status == txns.CompleteCommit || t.Status == txns.CompleteAbort)
+	// Kafka doesn't look at the version of what ended: there a fenced producer is told
+	// success after an older client has ended a transaction under the next epoch.
+	again := (overflown || t.Epoch == r.Epoch+1) && t.Version.Bumps() && (t.Status == txns.CompleteCommit || t.Status == txns.CompleteAbort)
 	switch {
 	case t.busy():
 		return false, concurrent(t)
