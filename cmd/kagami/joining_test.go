@@ -15,6 +15,7 @@ import (
 
 	"kagami/cluster"
 	"kagami/messages"
+	"kagami/persistence/metadata"
 )
 
 // purged waits until the journal of the metadata has lost its first messages and
@@ -189,6 +190,80 @@ func TestSeveralNodesAwayForLong(t *testing.T) {
 	require.Equal(t, big.Rack, c.nodes[3].store.Image().Node(1).Rack)
 	require.Greater(t, c.nodes[3].metaReplica.Log().LogStart(), has)
 	c.equal("t", 1, 1, 3)
+}
+
+// A running node whose metadata goes on without it takes a snapshot of another node and
+// goes on from there, topics that came and went in between included.
+func TestSeveralNodesMissMetadata(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, "metadata.log.max.record.bytes.between.snapshots=20000")
+	c.start(1, 2, 3)
+	_, cl, adm := c.connect(1)
+	for _, name := range []string{"stays", "goes", "again"} {
+		c.create(adm, name, 3)
+		produce(t, cl, name, 5)
+	}
+	slow := messages.NodeID(3)
+	if c.nodes[1].store.Image().Controller() == slow {
+		slow = 2
+	}
+	n := c.nodes[slow]
+	hold, held := make(chan struct{}), make(chan struct{}, 1)
+	has := n.store.Image().Offset()
+	cancel := n.store.Subscribe(func(d metadata.Delta) {
+		if d.New.Offset() > has {
+			select {
+			case held <- struct{}{}:
+			default:
+			}
+			<-hold
+		}
+	})
+	defer cancel()
+	c.create(adm, "comes", 3)
+	<-held
+	at := n.store.Image().Offset()
+	for _, name := range []string{"goes", "again"} {
+		_, err := adm.DeleteTopic(t.Context(), name)
+		require.NoError(t, err)
+	}
+	c.create(adm, "again", 3)
+	big := *c.nodes[1].store.Image().Node(1)
+	for i := range 8 {
+		big.Rack = strings.Repeat(fmt.Sprint(i), 15000)
+		out := c.nodes[1].controller.Submit(t.Context(), messages.Requester{}, messages.RegisterNode{Node: big})
+		require.NoError(t, errors.Join(out.Err, itemErrors(out.Items)))
+	}
+	var start int64
+	await(t, "a metadata log of others that begins above the image", func() error {
+		if start = c.nodes[1].metaReplica.Log().LogStart(); start <= at+1 {
+			return fmt.Errorf("it begins at %d, the image is at %d", start, at)
+		}
+		return nil
+	})
+	await(t, "what the others have", func() error {
+		if end := n.metaReplica.Log().End(); end <= start {
+			return fmt.Errorf("it ends at %d", end)
+		}
+		return nil
+	})
+	require.NoError(t, n.metaReplica.RaiseLogStart(t.Context(), start)) // as a copy of theirs would begin
+	close(hold)
+	await(t, "the image of the others", func() error {
+		if img := n.store.Image(); img.Offset() < c.nodes[1].store.Image().Offset() {
+			return fmt.Errorf("it is at %d", img.Offset())
+		}
+		return nil
+	})
+	require.Equal(t, big.Rack, n.store.Image().Node(1).Rack)
+	require.Nil(t, n.store.Image().Topic("goes"))
+	require.Equal(t, c.nodes[1].store.Image().Topic("again").ID, n.store.Image().Topic("again").ID)
+	_, cl, _ = c.connect(1)
+	for _, name := range []string{"stays", "again", "comes"} {
+		produce(t, cl, name, 10)
+		c.equal(name, 3, 1, slow)
+	}
+	require.Len(t, n.ended, 0)
+	require.Len(t, c.logs.FilterMessage("metadata goes on from a snapshot of another node").All(), 1)
 }
 
 // A node that is gone for good is taken out by Kafka's own request: its replicas go to

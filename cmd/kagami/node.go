@@ -159,13 +159,11 @@ func (n *node) openMetadata(ctx context.Context) error {
 		return err
 	}
 	n.defers(func(context.Context) error { return n.metaReplica.Close() })
+	dir := filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String())
 	n.store, err = metadata.Open(ctx, metadata.Options{
-		Journal: n.metaReplica, Source: n.metaReplica, Dir: filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String()),
+		Journal: n.metaReplica, Source: n.metaReplica, Dir: dir, Missed: n.missed(dir),
 		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"), SnapshotBytes: n.settings.snapshotBytes,
 		Failed: func(err error) {
-			if errors.Is(err, metadata.ErrMissed) {
-				err = fmt.Errorf("%w: start this node again, it then takes what it lacks from the others", err)
-			}
 			n.end(fmt.Errorf("this node can't follow the metadata: %w", err))
 		},
 	})

@@ -296,10 +296,7 @@ func (n *node) followMetadata(ctx context.Context) error {
 	quiet()
 	dir := filepath.Join(n.settings.dataDir, n.metaReplica.TopicPartition().String())
 	if err == nil {
-		others := func() []messages.NodeID {
-			return slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == n.settings.nodeID })
-		}
-		err = n.journal.FetchSnapshot(ctx, n.bus, others, dir)
+		err = n.missed(dir)(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, n.metaReplica.Close())
@@ -310,6 +307,19 @@ func (n *node) followMetadata(ctx context.Context) error {
 	}
 	n.defers(func(context.Context) error { stop(); return nil })
 	return nil
+}
+
+// missed has a folder get a snapshot of another node, if the metadata log begins above
+// those that it has; nil in a cluster of one.
+func (n *node) missed(dir string) func(ctx context.Context) error {
+	if n.journal == nil {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		return n.journal.FetchSnapshot(ctx, n.bus, func() []messages.NodeID {
+			return slices.DeleteFunc(n.members.Live(), func(id messages.NodeID) bool { return id == n.settings.nodeID })
+		}, dir)
+	}
 }
 
 // errLeftovers: a node that was taken out of the cluster comes with its old folder.

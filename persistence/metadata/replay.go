@@ -87,7 +87,7 @@ func (s *Store) step(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if start := s.opts.Source.Log().LogStart(); start > from {
-		return false, fmt.Errorf("%w: it starts at offset %d, the image is at %d", ErrMissed, start, from-1)
+		return true, s.jump(ctx, start)
 	}
 	chunk, err := s.opts.Source.Log().Read(from, readBytes, upTo, true)
 	if err != nil {
@@ -115,6 +115,58 @@ func (s *Store) step(ctx context.Context) (more bool, err error) {
 		b = b[h.Size():]
 	}
 	return true, nil
+}
+
+// jump goes on from a snapshot of another node: the log was copied, and what it had
+// between the image and its start is gone. Subscribers are told all of it as one change.
+func (s *Store) jump(ctx context.Context, start int64) error {
+	old := s.Image()
+	missed := fmt.Errorf("%w: it starts at offset %d, the image is at %d", ErrMissed, start, old.Offset())
+	if s.opts.Missed == nil {
+		return missed
+	}
+	s.log.Warn("metadata goes on from a snapshot of another node", zap.Error(missed))
+	if err := s.opts.Missed(ctx); err != nil {
+		return fmt.Errorf("%w: %w", missed, err)
+	}
+	img, err := s.loadSnapshot()
+	if err != nil {
+		return fmt.Errorf("%w: %w", missed, err)
+	}
+	if img.Offset() <= old.Offset() || img.ClusterID() != old.ClusterID() {
+		return fmt.Errorf("%w: the newest snapshot ends at %d, of cluster %s", missed, img.Offset(), img.ClusterID())
+	}
+	s.mu.Lock()
+	s.jumpedFrom, s.jumpedOver = old.Offset(), img.Offset()
+	s.mu.Unlock()
+	s.snap.wait()
+	s.snap.last, s.snap.records, s.snap.bytes = img.Offset(), 0, 0
+	s.publish(wholeDelta(old, img))
+	return nil
+}
+
+// unseen reports whether a change was jumped over.
+func (s *Store) unseen(offset int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return offset > s.jumpedFrom && offset <= s.jumpedOver
+}
+
+// wholeDelta says of everything in two images that it may have changed.
+func wholeDelta(old, img *Image) Delta {
+	d := Delta{
+		Old: old, New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
+		Brokers: true, Groups: true, Quotas: true, ClientMetrics: true, Controller: true, Features: true,
+	}
+	for _, i := range []*Image{old, img} {
+		for _, t := range i.sorted {
+			d.Topics[t.Name] = struct{}{}
+		}
+		for _, m := range i.mirrors {
+			d.Mirrors[m.Name] = struct{}{}
+		}
+	}
+	return d
 }
 
 // applyBatch moves the image by one batch and tells the subscribers. Batches of
@@ -231,17 +283,7 @@ func (sub *subscription) greet(img *Image) {
 	if sub.gone.Load() {
 		return
 	}
-	d := Delta{
-		Old: EmptyImage(), New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
-		Brokers: true, Groups: true, Controller: true, Features: true,
-	}
-	for _, t := range img.sorted {
-		d.Topics[t.Name] = struct{}{}
-	}
-	for _, m := range img.mirrors {
-		d.Mirrors[m.Name] = struct{}{}
-	}
-	sub.f(d)
+	sub.f(wholeDelta(EmptyImage(), img))
 }
 
 func (s *Store) fail(err error) {

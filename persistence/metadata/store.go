@@ -57,6 +57,11 @@ type Options struct {
 	SnapshotRecords int64
 	SnapshotBytes   int64
 
+	// Missed is called, by the applying goroutine, when the log starts above the image,
+	// because it was copied from another node: it puts a snapshot into Dir that reaches
+	// the log's start, and the store goes on from that. Nil, or an error: the log can't
+	// be applied any more. It ends with its ctx.
+	Missed func(ctx context.Context) error
 	// Failed is told why the log can't be applied any more; the image stays as it is
 	// for good. It must not block.
 	Failed func(error)
@@ -121,6 +126,9 @@ type Store struct {
 	changed chan struct{}   // closed and replaced whenever applied moved or failed is set
 	subs    []*subscription // in order of subscription
 	stale   map[int64]struct{}
+	// jumpedOver is the offset up to which changes weren't seen one by one, from the one
+	// above jumpedFrom on.
+	jumpedFrom, jumpedOver int64
 
 	snap snapshotter // touched by the applying goroutine only
 }
@@ -143,7 +151,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	s := &Store{
 		opts: opts, log: opts.Logger.Named("metadata"),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
-		stale: make(map[int64]struct{}),
+		stale: make(map[int64]struct{}), jumpedFrom: messages.NoOffset, jumpedOver: messages.NoOffset,
 	}
 	if err := s.load(ctx); err != nil {
 		return nil, fmt.Errorf("open metadata store in %s: %w", opts.Dir, err)
@@ -201,6 +209,9 @@ func (s *Store) AppendAll(ctx context.Context, changes []Change) ([]int64, error
 		return nil, err
 	}
 	for _, o := range offsets {
+		if s.unseen(o) {
+			return nil, fmt.Errorf("append to the metadata log at offset %d: whether it was of the newest claim isn't known: %w", o, ErrMissed)
+		}
 		if s.takeStale(o) {
 			return nil, fmt.Errorf("append to the metadata log at offset %d: %w", o, ErrStale)
 		}

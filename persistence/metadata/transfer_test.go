@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -59,6 +60,66 @@ func TestStoreMissedChanges(t *testing.T) {
 	again := openStore(t, p, func(o *Options) { o.Dir = own })
 	require.Equal(t, dump(t, other.Image()), dump(t, again.Image()))
 	require.Empty(t, failed)
+}
+
+// A store whose log was copied over it goes on from a snapshot that it is given, tells
+// its subscribers everything as one change, and doesn't say of an append that it jumped
+// over that it was applied.
+func TestStoreJumpsOverWhatItMissed(t *testing.T) {
+	from := newFakePartition()
+	dir, own := t.TempDir(), t.TempDir()
+	p := newFakePartition()
+	s := openStore(t, p, func(o *Options) {
+		o.Dir, o.Failed = own, func(err error) { t.Error(err) }
+		o.Missed = func(context.Context) error {
+			name, content, err := NewestSnapshot(persistence.OSFS{}, dir)
+			if err == nil {
+				_, err = PutSnapshot(persistence.OSFS{}, own, name, content)
+			}
+			return err
+		}
+	})
+	fill(t, s, 100, 102) // topics that are gone later
+	at := s.Image().Offset()
+	deltas := make(chan Delta, 100)
+	defer s.Subscribe(func(d Delta) { deltas <- d })()
+	require.Equal(t, int64(-1), (<-deltas).Old.Offset())
+	var other *Store
+	for i := range 4 {
+		other = openStore(t, from, func(o *Options) { o.Dir, o.SnapshotRecords = dir, 5 })
+		fill(t, other, 10*i, 10*i+10)
+		waitSnapshots(t, other)
+	}
+	copyPartition(from, p)
+	require.Greater(t, p.start, at)
+	require.NoError(t, s.WaitFor(t.Context(), p.end-1))
+	require.Equal(t, dump(t, other.Image()), dump(t, s.Image()))
+	d := <-deltas
+	require.Equal(t, at, d.Old.Offset())
+	require.GreaterOrEqual(t, d.New.Offset()+1, p.start)
+	for _, img := range []*Image{d.Old, d.New} {
+		for _, topic := range img.Topics() {
+			require.Contains(t, d.Topics, topic.Name)
+		}
+	}
+	require.True(t, s.unseen(at+1))
+	require.False(t, s.unseen(at))
+	require.False(t, s.unseen(d.New.Offset()+1))
+	fill(t, s, 200, 202)
+	require.NotNil(t, s.Image())
+}
+
+// copyPartition puts a copy of one log over another.
+func copyPartition(from, to *fakePartition) {
+	from.mu.Lock()
+	to.mu.Lock()
+	to.bytes, to.start, to.end = bytes.Clone(from.bytes), from.start, from.end
+	watchers := to.watchers
+	to.mu.Unlock()
+	from.mu.Unlock()
+	for _, f := range watchers {
+		f()
+	}
 }
 
 // A snapshot that is cut short, has a flipped bit, or a name that isn't its own is
