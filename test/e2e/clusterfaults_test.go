@@ -261,14 +261,15 @@ func TestClusterFaults(t *testing.T) {
 	defer history.Stop()
 	for i := first - 1; i < first-1+rounds; i++ {
 		if i == first-1+rounds/2 {
-			w.rolling(2, slices.Concat(mirrored, written)...)
+			w.rolling(2, history, slices.Concat(mirrored, written)...)
 		}
 		w.fetching("m", mirrored...)
 		w.runFor(time.Duration(rng.IntN(500)) * time.Millisecond)
 		role, fault := clusterRoles[i%len(clusterRoles)], clusterFaults[(i+i/len(clusterRoles))%len(clusterFaults)]
 		id := w.holder(role, "m", mirrored[0])
 		t.Logf("round %d: %s of the %s, node %d", i+1, fault, role, id)
-		t.Logf("round %d: %v; %s", i+1, w.hit(fault, id, "m", mirrored, written), history.Counts())
+		history.Gap()
+		t.Logf("round %d: %v, a producer waited for %v; %s", i+1, w.hit(fault, id, "m", mirrored, written), history.Gap(), history.Counts())
 		w.owners()
 		readers.committed()
 	}
@@ -287,17 +288,18 @@ func TestClusterFaults(t *testing.T) {
 }
 
 // rolling restarts every node, one after the other, so many times.
-func (w *world) rolling(times int, topics ...string) {
+func (w *world) rolling(times int, history *History, topics ...string) {
 	w.t.Helper()
 	for range times {
 		for _, id := range w.nodes.IDs() {
+			history.Gap()
 			began := time.Now()
 			require.NoError(w.t, w.nodes.Node(id).Stop(), "node %d", id)
 			stopped := time.Since(began)
 			require.NoError(w.t, w.nodes.Start(w.ctx, id))
 			serves := time.Since(began)
 			w.inSync(topics, w.nodes.IDs()...)
-			w.t.Logf("rolling restart of node %d: ended after %v, served after %v, in sync after %v", id, stopped.Round(time.Millisecond), serves.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			w.t.Logf("rolling restart of node %d: ended after %v, served after %v, in sync after %v, a producer waited for %v", id, stopped.Round(time.Millisecond), serves.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), history.Gap())
 		}
 	}
 }

@@ -36,6 +36,9 @@ type History struct {
 	read   map[place]string // what readers saw where
 	faults []string         // what must never happen, seen at once
 	counts map[string]int   // acknowledged, by kind of producer
+
+	lastAck map[int32]time.Time // of idempotent producers, by partition
+	gap     time.Duration       // longest between two of these since Gap was called
 }
 
 type place struct {
@@ -66,7 +69,7 @@ func StartHistory(c *Cluster, topic kadm.TopicDetail) (*History, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &History{
 		cluster: c, topic: topic.Topic, id: topic.ID, partitions: int32(len(topic.Partitions)), cancel: cancel, acked: map[string]place{},
-		read: map[place]string{}, counts: map[string]int{},
+		read: map[place]string{}, counts: map[string]int{}, lastAck: map[int32]time.Time{},
 	}
 	var clients []*kgo.Client
 	start := func(opts ...kgo.Opt) (*kgo.Client, error) {
@@ -123,6 +126,14 @@ func (h *History) acknowledge(kind, value string, at place) {
 	}
 	h.acked[value] = at
 	h.counts[kind]++
+	if kind != kindIdempotent {
+		return
+	}
+	now := time.Now()
+	if last, ok := h.lastAck[at.partition]; ok {
+		h.gap = max(h.gap, now.Sub(last))
+	}
+	h.lastAck[at.partition] = now
 }
 
 // produce writes numbered values to every partition until ctx ends, and then waits
@@ -251,6 +262,16 @@ func (h *History) Counts() string {
 		out = append(out, fmt.Sprintf("%s %d", kind, h.counts[kind]))
 	}
 	return fmt.Sprintf("acknowledged: %s; read: %d", strings.Join(out, ", "), len(h.read))
+}
+
+// Gap is the longest time since the last call in which no record of some partition was
+// acknowledged to an idempotent producer.
+func (h *History) Gap() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gap := h.gap
+	h.gap = 0
+	return gap.Round(time.Millisecond)
 }
 
 // Check stops the clients and compares what they were told with the log. It returns
