@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -286,15 +287,22 @@ func TestGroupsConsumerProtocol(t *testing.T) {
 	require.NotContains(t, w.tool("--list"), "java")
 }
 
-// TestGroupsClassicAssignors: Kafka's Java consumer of the classic protocol with each
-// of its assignors; members come, leave, are killed, and come back as static ones.
+// longGroups: KAGAMI_GROUPS_LONG=1 adds the longer tests of groups.
+func longGroups() bool { return os.Getenv("KAGAMI_GROUPS_LONG") != "" }
+
+// TestGroupsClassicAssignors: Kafka's Java consumer of the classic protocol, with each
+// of its assignors in the long run; members come, leave, are killed, and come back as static ones.
 func TestGroupsClassicAssignors(t *testing.T) {
 	n := StartNode(t, NodeOptions{Properties: quickGroups(map[string]string{"group.min.session.timeout.ms": "3000"})})
 	w := newGroupWorld(t, n.Bootstrap())
 	w.topic("g", 6)
 	const assignors = "org.apache.kafka.clients.consumer."
 	classic := []string{"topics=g", "set.group.protocol=classic", "set.session.timeout.ms=3000", "set.heartbeat.interval.ms=200"}
-	for _, assignor := range []string{"RangeAssignor", "StickyAssignor", "CooperativeStickyAssignor"} {
+	names := []string{"CooperativeStickyAssignor"}
+	if longGroups() {
+		names = append(names, "RangeAssignor", "StickyAssignor")
+	}
+	for _, assignor := range names {
 		t.Run(assignor, func(t *testing.T) {
 			w.t, w.group, w.members = t, assignor, map[string]*kafka.Java{}
 			settings := append([]string{"set.partition.assignment.strategy=" + assignors + assignor}, classic...)
@@ -368,4 +376,46 @@ func TestGroupsUpgrade(t *testing.T) {
 	w.allRead("g")
 	w.neverTwice()
 	w.leave("old3")
+}
+
+// TestGroupsConsumerProtocolOverNodes: on three nodes the one that coordinates the group
+// is killed while members read; they go on, and a further one joins.
+func TestGroupsConsumerProtocolOverNodes(t *testing.T) {
+	if !longGroups() {
+		t.Skip("long: set KAGAMI_GROUPS_LONG=1; TestConsumerGroupOverNodes of cmd/kagami is the short one")
+	}
+	kafka.RequireJava(t)
+	c := StartCluster(t, ClusterOptions{Properties: quickGroups(map[string]string{"group.consumer.session.timeout.ms": "20000"})})
+	w := newGroupWorld(t, c.Bootstrap())
+	w.topic("g", 6)
+	w.produce("g", 6, 60)
+	w.join("a", "topics=g", newProtocol)
+	w.join("b", "regex=g", newProtocol)
+	w.shared([]int{3, 3}, "a", "b")
+	w.allRead("g")
+	coordinators := w.adm.FindGroupCoordinators(w.ctx, w.group)
+	require.NoError(t, coordinators.Error())
+	dead := int(coordinators[w.group].NodeID)
+	require.NoError(t, c.Node(dead).Kill9())
+	w.await("another coordinator", func() error {
+		now := w.adm.FindGroupCoordinators(w.ctx, w.group)
+		if err := now.Error(); err != nil {
+			return err
+		}
+		if int(now[w.group].NodeID) == dead {
+			return fmt.Errorf("it is %d still", dead)
+		}
+		return nil
+	})
+	w.produce("g", 6, 60)
+	w.join("c", "topics=g", newProtocol)
+	w.shared([]int{2, 2, 2}, "a", "b", "c")
+	w.allRead("g")
+	w.crash("a")
+	w.shared([]int{3, 3}, "b", "c")
+	w.neverTwice("a")
+	require.NoError(t, c.Start(w.ctx, dead))
+	w.leave("b")
+	w.shared([]int{6}, "c")
+	w.leave("c")
 }
