@@ -146,12 +146,27 @@ func (c *Core) heartbeatConsumer(now int64, g *group, r groups.Heartbeat) error 
 		return err
 	}
 	m.expires = c.by(now + int64(m.info.Classic.SessionMillis))
-	if m.epoch < con.epoch || con.seen != c.topics.Version() && c.look(con) != con.hash ||
+	if m.epoch < con.epoch || c.outdated(con) ||
 		m.stage == groups.StageUnrevoked || m.stage == groups.StageUnreleased && !con.waits(m) {
 		c.mustRejoin(now, m)
 		return messages.ErrRebalanceInProgress
 	}
 	return nil
+}
+
+// outdated reports whether the group's topics look otherwise than when its epoch grew
+// last; whoever joins makes it grow.
+func (c *Core) outdated(con *consumer) bool {
+	if con.seen == c.topics.Version() {
+		return false
+	}
+	if c.look(con) != con.hash {
+		return true
+	}
+	if len(con.regexes) == 0 { // else what they match may be other topics by now
+		con.seen = c.topics.Version()
+	}
+	return false
 }
 
 // waits reports whether others have something that a member is to get.

@@ -84,6 +84,27 @@ func TestUpgrade(t *testing.T) {
 	require.Greater(t, answerOf[*groups.Joined](w, a).Generation, m[0].Generation)
 }
 
+// TestClassicMembersHearOfTopics: members of the classic protocol are told to join again
+// when their topics change, not when others do.
+func TestClassicMembersHearOfTopics(t *testing.T) {
+	w := consumerWorld(t, 4)
+	m := classicPair(w)
+	n := w.peer("n")
+	n.joins()
+	joined := make([]*groups.Joined, 2)
+	for i, old := range m {
+		joined[i], _ = w.rejoins(old.Member)
+	}
+	settle(n)
+	w.setTopics(w.topics.set("other", 1))
+	require.NoError(t, w.beat(joined[0]))
+	require.Equal(t, w.topics.version, w.core.groups["g"].consumer.seen)
+	w.setTopics(w.topics.set("t", 6))
+	require.ErrorIs(t, w.beat(joined[0]), messages.ErrRebalanceInProgress)
+	_, got := w.rejoins(joined[0].Member)
+	require.Len(t, got[0].Partitions, 2)
+}
+
 // TestUpgradeRefused: the policy, and groups that are no consumers.
 func TestUpgradeRefused(t *testing.T) {
 	for _, policy := range []Migration{MigrateNever, MigrateUp, MigrateDown, MigrateBoth} {
