@@ -124,11 +124,18 @@ func runTorture(t *testing.T, seed uint64) {
 		x.nodes = append(x.nodes, n)
 	}
 	x.restartAll()
-	x.change(func(*metadata.Image) []metadata.Record {
+	for tries := 0; !x.change(func(img *metadata.Image) []metadata.Record {
+		if img.ClusterID() != "" {
+			return nil // it was written, and nobody knew
+		}
 		r := wire.NewPtrClusterRecord()
 		r.ClusterID = "torture"
 		return []metadata.Record{r}
-	})
+	}); tries++ {
+		if x.sleep(200 * time.Millisecond); tries > 200 {
+			t.Fatal("no node takes the first record of the metadata")
+		}
+	}
 	for range 3 {
 		x.createTopic()
 	}

@@ -13,8 +13,8 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// change writes metadata through some running node that can.
-func (x *torture) change(build func(img *metadata.Image) []metadata.Record) {
+// change writes metadata through some running node that can; false if none could.
+func (x *torture) change(build func(img *metadata.Image) []metadata.Record) bool {
 	for range 3 {
 		n := x.nodes[x.intn(len(x.nodes))]
 		run := n.run.Load()
@@ -32,9 +32,10 @@ func (x *torture) change(build func(img *metadata.Image) []metadata.Record) {
 		}
 		cancel()
 		if err == nil {
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // createTopic creates a topic of two partitions.
