@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
+	"kagami/client"
 	"kagami/messages"
 )
 
@@ -275,6 +278,81 @@ func TestTxnTimeout(t *testing.T) {
 	described, err := adm.DescribeTransactions(t.Context(), "slow")
 	require.NoError(t, err)
 	require.Equal(t, "CompleteAbort", described["slow"].State)
+}
+
+// TestTxnOfMirrors: transactions that were mirrored look as they did; a mirror topic
+// takes none before it is stopped, and then it does; a transaction that is open when
+// its topic is mirrored again ends without it (C04, C33, U6).
+func TestTxnOfMirrors(t *testing.T) {
+	p := startPair(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	there := txnClient(t, "there", time.Minute, p.src.kafka())
+	require.NoError(t, writeTxn(ctx, there, "t", 2, "committed", true))
+	require.NoError(t, writeTxn(ctx, there, "t", 2, "aborted", false))
+	require.NoError(t, there.BeginTransaction())
+	for n := range int32(2) {
+		require.NoError(t, there.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: n, Value: []byte("open")}).FirstErr())
+	}
+	p.awaitEnd("t")
+	before := committed(t, "t", 2, p.src.kafka())
+	require.Equal(t, before, committed(t, "t", 2, p.dst.kafka()))
+
+	here := txnClient(t, "here", time.Minute, p.dst.kafka())
+	require.ErrorIs(t, writeTxn(ctx, here, "t", 2, "refused", true), kerr.PolicyViolation)
+	raw := newRawTxn(t, p.dstCl, "raw")
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.Version = 3
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch = raw.id, raw.pid, raw.epoch
+	add.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}}
+	old, err := kgo.NewClient(kgo.SeedBrokers(p.dst.kafka()), kgo.MaxVersions(kversion.V3_0_0()))
+	require.NoError(t, err)
+	defer old.Close()
+	added, err := add.RequestWith(ctx, old)
+	require.NoError(t, err)
+	require.Equal(t, kerr.PolicyViolation.Code, added.Topics[0].Partitions[0].ErrorCode)
+
+	res, err := p.adm.StopMirrorTopics(ctx, "m", []string{"t"})
+	require.NoError(t, errors.Join(err, res.Err()))
+	await(t, "a stopped topic", func() error {
+		return p.dstCl.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: 0, Value: []byte("plain")}).FirstErr()
+	})
+	await(t, "a stopped topic", func() error {
+		return p.dstCl.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: 1, Value: []byte("plain")}).FirstErr()
+	})
+	here = txnClient(t, "here", time.Minute, p.dst.kafka())
+	require.NoError(t, writeTxn(ctx, here, "t", 2, "ours", true))
+	require.NoError(t, writeTxn(ctx, here, "t", 2, "not ours", false))
+	for n := range before {
+		before[n] = append(before[n], "plain", "ours")
+	}
+	await(t, "what is committed after the stop", func() error {
+		if got := committed(t, "t", 2, p.dst.kafka()); !slices.EqualFunc(got, before, slices.Equal) {
+			return fmt.Errorf("%v, want %v", got, before)
+		}
+		return nil
+	})
+
+	topic(t, p.dstCl, "own", 1, 0, nil)
+	require.NoError(t, here.BeginTransaction())
+	for _, r := range []*kgo.Record{{Topic: "t", Value: []byte("lost")}, {Topic: "own", Value: []byte("kept")}} {
+		require.NoError(t, here.ProduceSync(ctx, r).FirstErr())
+	}
+	res, err = p.adm.StartMirrorTopics(ctx, "m", []string{"t"}, client.StartOptions{})
+	require.NoError(t, errors.Join(err, res.Err()))
+	require.NoError(t, here.EndTransaction(ctx, kgo.TryCommit))
+	await(t, "the end of the transaction", func() error {
+		described, err := kadm.NewClient(p.dstCl).DescribeTransactions(ctx, "here")
+		if err != nil {
+			return err
+		}
+		if state := described["here"].State; state != "CompleteCommit" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+	require.Equal(t, [][]string{{"kept"}}, committed(t, "own", 1, p.dst.kafka()))
+	p.awaitEnd("t")
 }
 
 // TestTxnOverNodes: on three nodes transactions go on, each whole or not at all, while

@@ -30,7 +30,6 @@ func produceDifferences() []known {
 		{key: 0, step: "old version", path: "*", why: "Versions below 3 get an error per partition; Kafka, which advertises them as well, closes the connection."},
 		{key: 22, step: "id without epoch", path: "*", seldom: true, why: "Half an identity counts as none."},
 		{key: 22, step: "epoch without id", path: "*", seldom: true, why: "Half an identity counts as none."},
-		{key: 0, step: "transactional without a transaction", path: "*", why: "Kafka looks for the right to a transactional id that the request lacks."},
 	}
 }
 
