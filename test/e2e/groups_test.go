@@ -90,6 +90,55 @@ func TestGroupsJavaTools(t *testing.T) {
 	require.NotContains(t, groups("--list"), "java")
 }
 
+// TestGroupsConsumerProtocolTools: Kafka's tools on a group of the consumer protocol that
+// its members have left, and its records in Kafka's own words.
+func TestGroupsConsumerProtocolTools(t *testing.T) {
+	kafka.Require(t)
+	ctx, n := groupNode(t)
+	member := func(opts ...kgo.Opt) *kgo.Client {
+		cl, err := kgo.NewClient(append([]kgo.Opt{
+			kgo.SeedBrokers(n.Bootstrap()), kgo.ConsumerGroup("java"), kgo.ServerSideBalancer(), kgo.Balancers(kgo.CooperativeStickyBalancer()),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
+		}, opts...)...)
+		require.NoError(t, err)
+		return cl
+	}
+	a := member(kgo.ConsumeRegex(), kgo.ConsumeTopics("^g$"))
+	for got := 0; got < 100; {
+		fetches := a.PollFetches(ctx)
+		require.NoError(t, fetches.Err())
+		require.NoError(t, a.CommitRecords(ctx, fetches.Records()...))
+		got += fetches.NumRecords()
+	}
+	groups := func(args ...string) string {
+		res, err := n.JavaTool(ctx, kafka.ConsumerGroups, args...)
+		require.NoError(t, err)
+		require.Zero(t, res.Code, "%s%s", res.Stdout, res.Stderr)
+		return res.Stdout
+	}
+	members := groups("--describe", "--group", "java", "--members", "--verbose")
+	require.Contains(t, members, "g:0,1")
+	require.Contains(t, members, "CURRENT-EPOCH")
+	a.CloseAllowingRebalance()
+	require.Contains(t, groups("--list", "--state", "empty", "--type", "consumer"), "Empty")
+	groups("--reset-offsets", "--to-offset", "10", "--topic", "g", "--group", "java", "--execute")
+	require.Equal(t, []string{"10 50 40", "10 50 40"}, described(groups("--describe", "--group", "java")))
+	groups("--delete-offsets", "--topic", "g:1", "--group", "java")
+	require.Equal(t, []string{"10 50 40"}, described(groups("--describe", "--group", "java")))
+
+	shard := messages.CoordinatorShard("java", 5)
+	files := partitionFiles(t, n.DataDir(), fmt.Sprintf("%s-%d", messages.ConsumerOffsetsTopic, shard), ".log")
+	res, err := kafka.Tool(ctx, kafka.DumpLog, "--offsets-decoder", "--files", strings.Join(files, ","))
+	require.NoError(t, err)
+	for _, field := range []string{"metadataHash", "subscribedTopicRegex", "assignmentEpoch", "partitionsPendingRevocation", "topicPartitions", "regularExpression", "assignmentEpochs"} {
+		require.Contains(t, res.Stdout, `"`+field+`"`)
+	}
+	require.NotContains(t, strings.ToLower(res.Stdout+res.Stderr), "could not be decoded")
+
+	require.Contains(t, groups("--delete", "--group", "java"), "successful")
+	require.NotContains(t, groups("--list"), "java")
+}
+
 // described is the current offset, log end and lag of each partition of a
 // description, in order.
 func described(out string) []string {
