@@ -326,9 +326,10 @@ func (n *node) missed(dir string) func(ctx context.Context) error {
 var errLeftovers = errors.New("this node was taken out of the cluster, and its folder is of before: empty it to have the node join as a new one")
 
 // refuseLeftovers keeps a node outside that was unregistered: what its folder has of
-// partitions isn't followed since then.
+// partitions isn't followed since then. One that isn't registered yet may have some: the
+// controller gives replicas to nodes that it hears.
 func (n *node) refuseLeftovers() error {
-	if n.journal == nil || n.store.Image().Node(n.settings.nodeID) != nil {
+	if n.journal == nil || !n.gone(n.settings.nodeID) {
 		return nil
 	}
 	for _, info := range n.manager.Infos() {
