@@ -42,12 +42,14 @@ type Progress struct {
 func Trim(first uint64, size, limit int64, nodes []Progress) (keep uint64, givenUp []messages.NodeID) {
 	nodes = slices.Clone(nodes)
 	slices.SortStableFunc(nodes, func(a, b Progress) int { return cmp.Compare(a.Needs, b.Needs) })
+	// A live node that has a hole and hasn't said so yet may take its replicas for whole.
+	holed := slices.ContainsFunc(nodes, func(n Progress) bool { return n.Live && 0 < n.Needs && n.Needs < first })
 	known := 0 // of those given up
 	for _, n := range nodes {
 		switch {
 		case 0 < n.Needs && n.Needs < first && !n.Sole: // has a hole already
 			continue
-		case !n.Live && !n.Sole && size > limit && known == 0:
+		case !n.Live && !n.Sole && size > limit && known == 0 && !holed:
 			givenUp = append(givenUp, n.Node)
 			if n.Needs > 0 {
 				known++

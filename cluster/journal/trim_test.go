@@ -22,3 +22,19 @@ func TestTrimGivesUpBesideTheUnknown(t *testing.T) {
 		t.Errorf("below the limit it keeps from %d, gives up %v", keep, givenUp)
 	}
 }
+
+// TestTrimBesideAnUnknownHole: a live node whose report is below the stream's first
+// message has replicas that miss something, and doesn't say so yet. Nobody may be given
+// up because of them.
+func TestTrimBesideAnUnknownHole(t *testing.T) {
+	nodes := []Progress{{Node: 1, Needs: 40}, {Node: 2, Needs: 90, Live: true}, {Node: 3, Needs: 20, Live: true}}
+	keep, givenUp := Trim(30, 100, 10, nodes)
+	if keep != 40 || len(givenUp) > 0 {
+		t.Fatal(keep, givenUp)
+	}
+	nodes[2].Needs = 80 // it has met its hole, and its replicas are known to be behind or copied
+	keep, givenUp = Trim(30, 100, 10, nodes)
+	if keep != 80 || len(givenUp) != 1 {
+		t.Fatal(keep, givenUp)
+	}
+}
