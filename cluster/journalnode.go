@@ -128,6 +128,7 @@ type Journal struct {
 	repairWake chan struct{} // capacity 1
 
 	beatReturned chan struct{} // one of an isolated shard; capacity 1
+	tellWake     chan struct{} // a shard's replicas are to be told; capacity 1
 	lookMu       sync.Mutex    // one look at a shard at a time
 
 	unclean atomic.Bool // a replica's last checkpoint couldn't be written
@@ -142,7 +143,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
 		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard), window: journal.NewWindow(0),
 		stop: stop, started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
-		beatReturned: make(chan struct{}, 1),
+		beatReturned: make(chan struct{}, 1), tellWake: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
 		st, err := o.open(ctx, id)
@@ -157,6 +158,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		j.running.Go(func() { s.run(run, s.follow) })
 	}
 	j.running.Go(func() { j.beats(run) })
+	j.running.Go(func() { j.tells(run) })
 	j.running.Go(func() { j.returns(run) })
 	j.running.Go(func() { j.rounds(run) })
 	if o.Trim != nil {
@@ -325,40 +327,42 @@ func (j *Journal) remember(newborns []*Replica) error {
 
 // replicas calls f with the replicas of a shard on this node.
 func (j *Journal) replicas(id int32, f func(*Replica)) {
-	j.mu.Lock()
-	meta, data := j.meta, j.data
-	j.mu.Unlock()
-	if id == MetadataShard {
-		if meta != nil {
-			f(meta)
-		}
-		return
-	}
-	if data == nil {
-		return
-	}
-	data.Range(func(r *Replica) bool {
+	j.everyReplica(func(r *Replica) {
 		if j.shardOf(r.key).id == id {
 			f(r)
 		}
-		return true
 	})
+}
+
+// everyReplica calls f with the replicas on this node, that of the metadata log first.
+func (j *Journal) everyReplica(f func(*Replica)) {
+	j.mu.Lock()
+	meta, data := j.meta, j.data
+	j.mu.Unlock()
+	if meta != nil {
+		f(meta)
+	}
+	if data != nil {
+		data.Range(func(r *Replica) bool { f(r); return true })
+	}
 }
 
 // beats sends a beat through every shard and judges by its return whether the
 // shard's order reaches this node.
 func (j *Journal) beats(ctx context.Context) {
 	for j.clock.Sleep(ctx, j.opts.BeatInterval) == nil {
-		now := j.clock.Now()
+		var started []*shard
+		j.mu.Lock()
 		for id := MetadataShard; id < j.opts.Shards; id++ {
-			s := j.shards[id]
-			j.mu.Lock()
-			started := j.started[id]
-			j.mu.Unlock()
-			if !started {
-				continue
+			if j.started[id] {
+				started = append(started, j.shards[id])
 			}
-			s.beat(now)
+		}
+		j.mu.Unlock()
+		for _, s := range started { // all of them first: no beat waits for what another's absence means
+			s.beat(j.clock.Now())
+		}
+		for _, s := range started {
 			j.look(s)
 		}
 	}
@@ -381,8 +385,8 @@ func (j *Journal) returns(ctx context.Context) {
 	}
 }
 
-// look judges whether a shard's order reaches this node. What is proposed and claimed
-// there, and who watches its replicas, is told of a change.
+// look judges whether a shard's order reaches this node. What is proposed there is told of
+// a change at once, and its replicas soon.
 func (j *Journal) look(s *shard) {
 	j.lookMu.Lock()
 	defer j.lookMu.Unlock()
@@ -398,15 +402,41 @@ func (j *Journal) look(s *shard) {
 	if !s.lapsed.Swap(false) && !changed {
 		return
 	}
-	j.replicas(s.id, func(r *Replica) {
-		r.publish()
-		r.notify()
-	})
-	j.mu.Lock()
-	data := j.data
-	j.mu.Unlock()
-	if data != nil && !alone {
-		data.claimNow()
+	s.tell.Store(true)
+	select {
+	case j.tellWake <- struct{}{}:
+	default:
+	}
+}
+
+// tells has the replicas of shards that look found changed publish again, whoever watches
+// them told, and claims tried again. With many partitions that takes longer than a beat.
+func (j *Journal) tells(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.tellWake:
+		}
+		changed, reached := map[*shard]bool{}, false
+		for _, s := range j.shards {
+			if s.tell.Swap(false) {
+				changed[s] = true
+				reached = reached || !s.isolated.Load()
+			}
+		}
+		j.everyReplica(func(r *Replica) {
+			if s, ok := r.order.(*streamed); ok && changed[s.shard] {
+				r.publish()
+				r.notify()
+			}
+		})
+		j.mu.Lock()
+		data := j.data
+		j.mu.Unlock()
+		if data != nil && reached {
+			data.claimNow()
+		}
 	}
 }
 

@@ -180,7 +180,7 @@ func (r *Replica) publish() {
 	r.logStart.Store(s.LogStart)
 	r.end.Store(s.LogEnd)
 	r.version.Add(1)
-	if leads := r.ledHere(s) == nil; leads != (r.tenure.Load()&1 == 1) {
+	if leads := r.isLedHere(s); leads != (r.tenure.Load()&1 == 1) {
 		r.tenure.Add(1)
 	}
 }

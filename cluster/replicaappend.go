@@ -197,10 +197,14 @@ func (r *Replica) appendLocked(ctx context.Context, op journal.Operation) (persi
 
 // ledHere refuses work on a partition that this node hasn't claimed.
 func (r *Replica) ledHere(s journal.State) error {
-	if r.closed.Load() || !r.claimed.Load() || s.Node != r.node || !r.order.inOrder() {
+	if !r.isLedHere(s) {
 		return fmt.Errorf("append to %s, which node %d has not claimed: %w", r.tp, r.node, messages.ErrNotLeader)
 	}
 	return nil
+}
+
+func (r *Replica) isLedHere(s journal.State) bool {
+	return !r.closed.Load() && r.claimed.Load() && s.Node == r.node && r.order.inOrder()
 }
 
 // epochGrows refuses to stamp an epoch below the newest in the log: epochs in a

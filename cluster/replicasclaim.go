@@ -171,6 +171,9 @@ func (rs *Replicas) claimNowLocked() {
 // to be tried again. A topic that is in no mirror has no actor that would open
 // it: a crash between STOPPED and the end of its mirror may have left it sealed.
 func (rs *Replicas) lead(ctx context.Context, r *Replica, want metadata.Partition, open bool) bool {
+	if !r.order.reaches() {
+		return false // the shard has said so, once for all its partitions
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, rs.opts.ClaimTimeout, messages.ErrTimedOut)
 	defer cancel()
 	fields := func(err error) []zap.Field {

@@ -64,6 +64,7 @@ type shard struct {
 	// lapsed: alone was true without isolated, so that replicas may have published that
 	// they don't lead. They publish again at the next look.
 	lapsed atomic.Bool
+	tell   atomic.Bool // the replicas are to publish again
 	// covered: topics created at that metadata offset or above had no operation
 	// before this node began to follow.
 	covered atomic.Int64
@@ -81,6 +82,7 @@ type shard struct {
 // proposal is one operation that somebody waits for.
 type proposal struct {
 	ticket journal.Ticket // under the shard's lock
+	free   bool           // a claim: no generation's end refuses it
 	once   sync.Once
 	done   chan verdict // capacity 1
 }

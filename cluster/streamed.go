@@ -171,7 +171,7 @@ func (s *streamed) propose(ctx context.Context, op journal.Operation) (Applied, 
 	if err := ctx.Err(); err != nil {
 		return Applied{State: s.State()}, context.Cause(ctx)
 	}
-	p := &proposal{done: make(chan verdict, 1)}
+	p := &proposal{done: make(chan verdict, 1), free: op.Kind == journal.OpClaim}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
 		s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *streamed) apply(position int64, op journal.Operation, mine bool) (Appli
 	s.mu.Lock()
 	done, err := s.applyLocked(position, op)
 	var lost *proposal
-	if !mine && s.own != nil && done.State.Generation == position && !s.ended {
+	if !mine && s.own != nil && !s.own.free && done.State.Generation == position && !s.ended {
 		lost = s.own // its generation ended: wherever it lands, it is refused
 	}
 	s.mu.Unlock()
