@@ -48,9 +48,12 @@ type Config struct {
 
 	RequestBytesMax      int           // largest frame, bytes; default 104857600 (socket.request.max.bytes)
 	SmallRequestBytesMax int           // largest frame of a request other than Produce; default 8388608
+	RequestBytesQueued   int           // bytes of requests held on all connections, at least RequestBytesMax; default 268435456 (queued.max.request.bytes), negative = no bound
+	AnswerBytesQueued    int           // bytes of answers held on all connections; default 268435456 (kagami.queued.max.answer.bytes), negative = no bound
 	ConnectionsMax       int           // open connections on all listeners; default 10000
 	ConnectionsPerIPMax  int           // open connections per client address; 0 = no limit
 	IdleTimeout          time.Duration // a connection without a byte read for this long is closed; default 10m (connections.max.idle.ms)
+	FrameTimeout         time.Duration // a client that has begun a request and sends no byte of it for this long is closed; default 60s
 	WriteTimeout         time.Duration // a client that takes no byte for this long is closed; default 60s
 	FetchBytesMax        int           // largest Fetch response, bytes; default 57671680 (fetch.max.bytes)
 	FetchSessionsMax     int           // incremental fetch sessions kept; default 1000 (max.incremental.fetch.session.cache.slots)
@@ -93,10 +96,13 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.RequestBytesMax, 100<<20)
 	def(&c.SmallRequestBytesMax, 8<<20)
+	def(&c.RequestBytesQueued, max(256<<20, c.RequestBytesMax))
+	def(&c.AnswerBytesQueued, 256<<20)
 	def(&c.ConnectionsMax, 10000)
 	def(&c.FetchBytesMax, 55<<20)
 	def(&c.FetchSessionsMax, 1000)
 	defTime(&c.IdleTimeout, 10*time.Minute)
+	defTime(&c.FrameTimeout, time.Minute)
 	defTime(&c.WriteTimeout, time.Minute)
 	defTime(&c.FetchSessionMinAge, 2*time.Minute)
 	defTime(&c.FetchWaitMax, 5*time.Minute)
@@ -143,12 +149,16 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%w: %s is %d", ErrBadLimit, limit.name, limit.value))
 		}
 	}
+	if q := c.RequestBytesQueued; q > 0 && q < c.withDefaults().RequestBytesMax {
+		errs = append(errs, fmt.Errorf("%w: RequestBytesQueued is %d, less than the largest request (%d)", ErrBadLimit, q, c.withDefaults().RequestBytesMax))
+	}
 	for _, limit := range []struct {
 		name  string
 		value time.Duration
 	}{
 		{"IdleTimeout", c.IdleTimeout},
 		{"WriteTimeout", c.WriteTimeout},
+		{"FrameTimeout", c.FrameTimeout},
 		{"FetchSessionMinAge", c.FetchSessionMinAge},
 		{"FetchWaitMax", c.FetchWaitMax},
 		{"QuotaWindow", c.QuotaWindow},

@@ -77,7 +77,7 @@ func (c *conn) run(ctx context.Context) {
 
 	readerDone := make(chan error, 1)
 	quit := make(chan struct{})
-	go func() { readerDone <- c.read(quit) }()
+	go func() { readerDone <- c.read(ctx, quit) }()
 
 	err := c.answerAll(ctx)
 	close(quit)
@@ -85,6 +85,9 @@ func (c *conn) run(ctx context.Context) {
 	_ = c.nc.Close()
 	if readErr := <-readerDone; err == nil {
 		err = readErr
+	}
+	for f := range c.queue { // read, and not answered any more
+		c.s.requests.give(f.held)
 	}
 	c.logEnd(err)
 }
@@ -103,13 +106,20 @@ func (c *conn) logEnd(err error) {
 }
 
 // read puts frames into the queue until the client ends, errs, or quit closes.
-func (c *conn) read(quit <-chan struct{}) error {
+func (c *conn) read(ctx context.Context, quit <-chan struct{}) error {
 	defer close(c.queue)
 	defer c.goneOnce.Do(func() { close(c.gone) })
 	r := bufio.NewReaderSize(c.nc, readBufferSize)
 	limits := frameLimits{largest: c.s.cfg.RequestBytesMax, small: c.s.cfg.SmallRequestBytesMax}
 	for {
-		f, err := readFrame(r, limits, c.extendRead)
+		f, err := readFrame(r, limits, frameHooks{
+			before: c.extendRead,
+			body:   (&pace{c: c}).check,
+			grow:   func(n int, held int64) (int64, error) { return c.s.requests.swap(ctx, held, n) },
+		})
+		if err != nil {
+			c.s.requests.give(f.held)
+		}
 		switch {
 		case err == nil:
 		case c.isStopped():
@@ -123,17 +133,67 @@ func (c *conn) read(quit <-chan struct{}) error {
 		select {
 		case c.queue <- f:
 		case <-quit:
+			c.s.requests.give(f.held)
 			return nil
 		}
 	}
 }
 
-func (c *conn) extendRead() {
+// extendRead moves the read deadline: between frames a client may be idle, in a frame it
+// holds memory.
+func (c *conn) extendRead(begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.stopped {
-		_ = c.nc.SetReadDeadline(c.s.clock.Now().Add(c.s.cfg.IdleTimeout))
+	patience := c.s.cfg.IdleTimeout
+	if begun {
+		patience = min(patience, c.s.cfg.FrameTimeout)
 	}
+	if !c.stopped {
+		_ = c.nc.SetReadDeadline(c.s.clock.Now().Add(patience))
+	}
+}
+
+// pace watches how the body of one request comes in.
+type pace struct {
+	c        *conn
+	since    time.Time // begin of the slice of time that is looked at
+	got      int       // bytes that were there then
+	progress time.Time // when the last byte had come, within a slice
+}
+
+const (
+	paceSlice = 2 * time.Second
+	// paceLeast is what a request that holds memory must bring in a slice when others wait
+	// for memory.
+	paceLeast = 4 << 10
+)
+
+// check sets the deadline of the next read, and ends a request that stands still.
+func (p *pace) check(got int, held int64) error {
+	now := p.c.s.clock.Now()
+	if p.since.IsZero() {
+		p.since, p.progress, p.got = now, now, got
+	}
+	if now.Sub(p.since) >= paceSlice {
+		came := got - p.got
+		if came > 0 {
+			p.progress = now
+		}
+		if held > 0 && came < paceLeast && p.c.s.requests.waiting.Load() > 0 {
+			return fmt.Errorf("%d bytes in %s: %w", came, now.Sub(p.since), errOverloaded)
+		}
+		if now.Sub(p.progress) >= p.c.s.cfg.FrameTimeout {
+			return os.ErrDeadlineExceeded
+		}
+		p.since, p.got = now, got
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.c.stopped {
+		return ErrServerClosed
+	}
+	_ = p.c.nc.SetReadDeadline(p.since.Add(paceSlice))
+	return nil
 }
 
 func (c *conn) isStopped() bool {
@@ -164,6 +224,7 @@ func (c *conn) cut() {
 func (c *conn) answerAll(ctx context.Context) error {
 	for f := range c.queue {
 		err := c.answerOne(ctx, f)
+		c.s.requests.give(f.held)
 		c.pending.Add(-1)
 		if err != nil {
 			return err
@@ -190,20 +251,26 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 	if err != nil {
 		return err
 	}
+	release, err := c.s.slot(ctx, f.key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	defer release()
 	rep := c.handle(ctx, r)
 	if rep.fetch != nil {
 		defer rep.fetch.release()
 	}
 	throttle := c.s.throttle(r, len(f.body), &rep, c.s.clock.Now().Sub(began))
-	if err := c.reply(a, f, rep, throttle); err != nil {
+	if err := c.reply(ctx, a, f, rep, throttle, release); err != nil {
 		return err
 	}
 	c.mute(ctx, throttle)
 	return nil
 }
 
-// reply writes the answer, with what the client has to wait for.
-func (c *conn) reply(a *api, f frame, rep reply, throttle time.Duration) error {
+// reply writes the answer, with what the client has to wait for. encoded is called when
+// the answer is encoded and there is room for it.
+func (c *conn) reply(ctx context.Context, a *api, f frame, rep reply, throttle time.Duration, encoded func()) error {
 	ms := int32((throttle + time.Millisecond - 1) / time.Millisecond)
 	switch {
 	case rep.drop != nil:
@@ -217,7 +284,14 @@ func (c *conn) reply(a *api, f frame, rep reply, throttle time.Duration) error {
 	if t, ok := rep.resp.(kmsg.SetThrottleResponse); ok && ms > 0 {
 		t.SetThrottle(ms)
 	}
-	return c.w.writeResponse(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyAPIVersions)
+	buf := c.w.encode(rep.resp, f.correlation, rep.resp.IsFlexible() && f.key != keyAPIVersions)
+	held, err := c.s.answers.take(ctx, len(buf))
+	encoded()
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	defer c.s.answers.give(held)
+	return c.w.write(buf)
 }
 
 // mute takes no request of this connection for a while: what the client sends meanwhile

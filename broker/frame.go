@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 )
@@ -36,8 +37,8 @@ var (
 )
 
 const (
-	frameHeaderMin = 8        // key, version, correlation id
-	frameChunk     = 64 << 10 // first piece of a frame that is read before more memory is taken
+	frameHeaderMin = 8           // key, version, correlation id
+	frameChunk     = budgetSmall // first piece of a frame that is read before more memory is taken
 )
 
 // frame is one request as it came, without the size.
@@ -46,6 +47,7 @@ type frame struct {
 	version     int16
 	correlation int32
 	body        []byte // after the correlation id
+	held        int64  // of the budget of requests
 }
 
 // frameLimits says how long a frame of a key may be.
@@ -61,13 +63,27 @@ func (l frameLimits) of(key int16) int {
 	return l.small
 }
 
+// frameHooks are what a connection has to say while a frame is read.
+type frameHooks struct {
+	// before is called ahead of the reads of a frame's size and header, to set the
+	// deadline; begun is false until the size is there.
+	before func(begun bool)
+	// body is called ahead of every read of the body, of which got bytes are there and held
+	// are counted, to set the deadline; a read that meets it is tried again. An error
+	// ends the frame.
+	body func(got int, held int64) error
+	// grow asks for room for so many bytes in place of what is held, and says what is held
+	// then.
+	grow func(bytes int, held int64) (int64, error)
+}
+
 // readFrame reads one frame. io.EOF before its first byte means that the client
 // has closed the connection in order. Memory is taken as bytes arrive, never by
-// the size that the client claims. before is called ahead of every read, to move
-// the deadline.
-func readFrame(r io.Reader, limits frameLimits, before func()) (frame, error) {
+// the size that the client claims. What the hooks have counted is in the frame, of one
+// that isn't read to its end, too: the caller gives it back.
+func readFrame(r io.Reader, limits frameLimits, hooks frameHooks) (frame, error) {
 	var fixed [4 + frameHeaderMin]byte
-	before()
+	hooks.before(false)
 	if n, err := io.ReadFull(r, fixed[:4]); err != nil {
 		if n == 0 {
 			return frame{}, err
@@ -78,7 +94,7 @@ func readFrame(r io.Reader, limits frameLimits, before func()) (frame, error) {
 	if size < frameHeaderMin || size > max(limits.largest, limits.small) {
 		return frame{}, fmt.Errorf("%w: %d bytes", errFrameSize, size)
 	}
-	before()
+	hooks.before(true)
 	if n, err := io.ReadFull(r, fixed[4:]); err != nil {
 		return frame{}, fmt.Errorf("%w after %d of %d bytes: %w", errFrameCut, n, size, err)
 	}
@@ -90,27 +106,34 @@ func readFrame(r io.Reader, limits frameLimits, before func()) (frame, error) {
 	if limit := limits.of(f.key); size > limit {
 		return f, fmt.Errorf("%w: %d bytes for key %d, at most %d are allowed", errFrameSize, size, f.key, limit)
 	}
-	body, err := readGrowing(r, size-frameHeaderMin, before)
-	f.body = body
+	err := f.readBody(r, size-frameHeaderMin, hooks)
 	return f, err
 }
 
-func readGrowing(r io.Reader, size int, before func()) ([]byte, error) {
+func (f *frame) readBody(r io.Reader, size int, hooks frameHooks) error {
 	buf := make([]byte, 0, min(size, frameChunk))
 	for len(buf) < size {
 		if len(buf) == cap(buf) {
-			grown := make([]byte, len(buf), min(size, 4*cap(buf)))
+			next := min(size, 4*cap(buf))
+			var err error
+			if f.held, err = hooks.grow(next, f.held); err != nil {
+				return err
+			}
+			grown := make([]byte, len(buf), next)
 			copy(grown, buf)
 			buf = grown
 		}
-		before()
+		if err := hooks.body(len(buf), f.held); err != nil {
+			return fmt.Errorf("%w after %d of %d bytes: %w", errFrameCut, len(buf), size, err)
+		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		if err != nil && len(buf) < size {
-			return nil, fmt.Errorf("%w after %d of %d bytes: %w", errFrameCut, len(buf), size, err)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && len(buf) < size {
+			return fmt.Errorf("%w after %d of %d bytes: %w", errFrameCut, len(buf), size, err)
 		}
 	}
-	return buf, nil
+	f.body = buf
+	return nil
 }
 
 // splitHeader takes client id and header tags off a frame's body.

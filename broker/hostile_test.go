@@ -152,7 +152,9 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1})
 	limits := frameLimits{largest: 100 << 20, small: 8 << 20}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		fr, err := readFrame(bytes.NewReader(b), limits, func() {})
+		fr, err := readFrame(bytes.NewReader(b), limits, frameHooks{
+			before: func(bool) {}, body: func(int, int64) error { return nil }, grow: func(int, int64) (int64, error) { return 0, nil },
+		})
 		if err != nil {
 			return
 		}

@@ -31,7 +31,11 @@ type Server struct {
 	// weight per byte of big requests that are being decoded: both bound memory.
 	opening  chan struct{}
 	decoding *semaphore.Weighted
-	copies   sync.Pool // see frameWriter
+	// requests and answers bound what connections hold of both, answering how many large
+	// answers are being made.
+	requests, answers *budget
+	answering         chan struct{}
+	copies            sync.Pool // see frameWriter
 
 	started  int64         // ms since 1970
 	stopping chan struct{} // closed when Close begins
@@ -73,6 +77,11 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 		quotas:   newQuotas(cfg.QuotaWindow),
 		opening:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		decoding: semaphore.NewWeighted(decodeBytesMax),
+
+		requests:  newBudget("requests", int64(cfg.RequestBytesQueued)),
+		answers:   newBudget("answers", int64(cfg.AnswerBytesQueued)),
+		answering: make(chan struct{}, answerSlots*runtime.GOMAXPROCS(0)),
+
 		started:  clk.Now().UnixMilli(),
 		stopping: make(chan struct{}),
 		conns:    map[*conn]struct{}{},

@@ -36,10 +36,15 @@ func newFrameWriter(nc net.Conn, sendfile bool, copies *sync.Pool, extend func()
 }
 
 func (w *frameWriter) writeResponse(resp kmsg.Response, correlation int32, flexibleHeader bool) error {
+	return w.write(w.encode(resp, correlation, flexibleHeader))
+}
+
+// encode makes a frame, which is good until the next one.
+func (w *frameWriter) encode(resp kmsg.Response, correlation int32, flexibleHeader bool) []byte {
 	buf := resp.AppendTo(beginResponse(w.buf[:0], correlation, flexibleHeader))
 	endResponse(buf, 0)
 	w.keep(buf)
-	return w.write(buf)
+	return buf
 }
 
 func (w *frameWriter) keep(buf []byte) {

@@ -248,6 +248,7 @@ func (n *node) bind(ctx context.Context) error {
 	var err error
 	n.broker, err = broker.New(broker.Config{
 		NodeID: n.settings.nodeID, Listeners: n.settings.listeners, StaticConfigs: n.settings.static,
+		RequestBytesQueued: v.Int(configs.QueuedRequestBytes), AnswerBytesQueued: v.Int(configs.QueuedAnswerBytes),
 		RequestBytesMax: v.Int("socket.request.max.bytes"), ConnectionsMax: v.Int("max.connections"), ConnectionsPerIPMax: perIP,
 		IdleTimeout:   time.Duration(v.Int64("connections.max.idle.ms")) * time.Millisecond,
 		FetchBytesMax: v.Int("fetch.max.bytes"), FetchSessionsMax: v.Int("max.incremental.fetch.session.cache.slots"), Live: n.shown, InSync: n.inSync(),

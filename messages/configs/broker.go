@@ -16,6 +16,9 @@ const (
 	DefaultReplicationFactor = "default.replication.factor"
 	ReplicaLagMax            = "replica.lag.time.max.ms"
 
+	QueuedRequestBytes = "queued.max.request.bytes"
+	QueuedAnswerBytes  = "kagami.queued.max.answer.bytes"
+
 	QuotaWindowNum  = "quota.window.num"
 	QuotaWindowSize = "quota.window.size.seconds"
 
@@ -96,6 +99,8 @@ func brokerNodeDefs() []Def {
 func brokerNetDefs() []Def {
 	return []Def{
 		{Name: "socket.request.max.bytes", Type: TypeInt, Default: new("104857600"), Change: ChangeRestart, check: atLeast(1), Doc: "Largest request, bytes."},
+		{Name: QueuedRequestBytes, Type: TypeLong, Default: new("268435456"), Change: ChangeRestart, check: atLeast(-1), Doc: "Bytes of requests above 16 KiB that are held at a time, on all connections; at least socket.request.max.bytes. Who gets no room for 5 s is disconnected. -1: no bound."},
+		{Name: QueuedAnswerBytes, Type: TypeLong, Default: new("268435456"), Change: ChangeRestart, check: atLeast(-1), Doc: "The same of answers, records aside: they are sent from their files."},
 		{Name: "connections.max.idle.ms", Type: TypeLong, Default: new("600000"), Change: ChangeRestart, check: atLeast(1), Doc: "A connection without traffic is closed after this time, ms."},
 		{Name: "max.connections", Type: TypeInt, Default: new("10000"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections on all listeners."},
 		{Name: "max.connections.per.ip", Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Open connections from one address."},

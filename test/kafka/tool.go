@@ -27,6 +27,10 @@ const (
 	ConsumerGroups      = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand" // kafka-consumer-groups
 	LeaderElection      = "org.apache.kafka.tools.LeaderElectionCommand"               // kafka-leader-election
 	TransactionsCommand = "org.apache.kafka.tools.TransactionsCommand"                 // kafka-transactions
+	FeatureCommand      = "org.apache.kafka.tools.FeatureCommand"                      // kafka-features
+	LogDirs             = "org.apache.kafka.tools.LogDirsCommand"                      // kafka-log-dirs
+	ReassignPartitions  = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"  // kafka-reassign-partitions
+	ClientMetrics       = "org.apache.kafka.tools.ClientMetricsCommand"                // kafka-client-metrics
 	ClusterTool         = "org.apache.kafka.tools.ClusterTool"                         // kafka-cluster
 )
 
