@@ -59,7 +59,7 @@ func (s *Server) joinTxn(ctx context.Context, r *request, req *kmsg.ProduceReque
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			h, err := batch.ParseHeader(p.Records)
-			if err != nil || !h.IsTransactional() || h.IsControl() || h.ProducerID < 0 {
+			if err != nil || !h.IsTransactional() || h.IsControl() {
 				continue
 			}
 			at := [2]int{i, j}
@@ -68,6 +68,8 @@ func (s *Server) joinTxn(ctx context.Context, r *request, req *kmsg.ProduceReque
 			case req.TransactionID == nil || !s.allowed(r, OpWrite, KindTxn, *req.TransactionID):
 				out.refuse(at, messages.ErrTxnNotAuthorized)
 				continue
+			case h.ProducerID < 0:
+				continue // refused with the batch
 			case add.Producer != txns.None() && add.Producer != producer:
 				out.refuse(at, fmt.Errorf("%w: transactional batches of more than one producer", messages.ErrInvalidProducerIDMapping))
 				continue
