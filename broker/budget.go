@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"kagami/messages/wire"
 )
 
 // errOverloaded ends a connection for whose bytes there was no room.
@@ -76,13 +78,14 @@ func (b *budget) give(taken int64) {
 
 // largeAnswer says of which requests the answer grows with what the cluster has. So many
 // of them are handled and encoded at a time as there are slots: an answer is counted when
-// it is encoded, not before.
+// it is encoded, not before. Only requests that are answered from this node's memory: who
+// waits for others must not keep a slot from everybody.
 func largeAnswer(key int16) bool {
 	switch key {
-	case 2, 3, 9, 15, 16, 32, 35, 43, 46, 48, 60, 69, 74, 75:
+	case 3, 32, 35, 46, 48, 60, 74, 75, wire.KeyListClusterMirrors, wire.KeyDescribeClusterMirrors, wire.KeyReadMetadataLog:
 		return true
 	default:
-		return key >= 2000
+		return false
 	}
 }
 
