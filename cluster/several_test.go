@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +169,7 @@ type severalNode struct {
 	manager     *persistence.Manager
 	checkpoints *Checkpoints
 	journal     *Journal
+	serving     atomic.Pointer[Journal] // the same while the node runs, for other nodes
 	meta        *Replica
 	store       *metadata.Store
 	replicas    *Replicas
@@ -182,10 +184,11 @@ func (n *severalNode) Copy(ctx context.Context, key messages.PartitionKey, offse
 			continue
 		}
 		others++
-		if !other.running {
+		serving := other.serving.Load()
+		if serving == nil {
 			continue
 		}
-		r := other.journal.replica(key)
+		r := serving.replica(key)
 		if r == nil {
 			continue
 		}
@@ -244,6 +247,7 @@ func (n *severalNode) start() {
 	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: n.id, Logs: n.broken.over(n.manager), Checkpoints: n.checkpoints, Journal: n.journal, Logger: log, ClaimRetry: retry})
 	n.cancel = n.store.Subscribe(n.replicas.Apply)
 	n.running = true
+	n.serving.Store(n.journal)
 }
 
 func (n *severalNode) stop() {
@@ -253,6 +257,7 @@ func (n *severalNode) stop() {
 		return
 	}
 	n.running = false
+	n.serving.Store(nil)
 	n.cancel()
 	n.journal.Close()
 	require.NoError(t, n.replicas.Close())
