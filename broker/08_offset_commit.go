@@ -8,6 +8,7 @@ package broker
 //
 // Offsets aren't compared with the log, as in Kafka. A member's commit to a group that
 // doesn't exist is GROUP_ID_NOT_FOUND from v9 on, before that ILLEGAL_GENERATION.
+// Members of the consumer protocol commit from v9 on.
 
 import (
 	"context"
@@ -22,6 +23,7 @@ import (
 const (
 	groupTopicIDSince      = 10
 	commitNotFoundSince    = 9
+	commitMemberEpochSince = 9
 	commitRetentionVersion = 4 // the last one with a retention time
 )
 
@@ -31,7 +33,7 @@ func (s *Server) handleOffsetCommit(ctx context.Context, r *request) reply {
 	resp.Version = req.Version
 	commit := groups.Commit{
 		Who:             groups.Who{Group: req.Group, Generation: req.Generation, Member: req.MemberID, Instance: textOf(req.InstanceID)},
-		RetentionMillis: -1,
+		RetentionMillis: -1, Old: req.Version < commitMemberEpochSince,
 	}
 	if req.Version <= commitRetentionVersion {
 		commit.RetentionMillis = req.RetentionTimeMillis

@@ -45,7 +45,7 @@ func TestConsumerGroupRequests(t *testing.T) {
 	describe := kmsg.NewPtrConsumerGroupDescribeRequest()
 	describe.Version, describe.Groups = 1, []string{"g", "", "nobody"}
 	got := c.call(describe).(*kmsg.ConsumerGroupDescribeResponse).Groups
-	require.Equal(t, []any{"Stable", int32(1), memberConsumer}, []any{got[0].State, got[0].Epoch, got[0].Members[0].MemberType})
+	require.Equal(t, []any{"Stable", int32(2), memberConsumer}, []any{got[0].State, got[0].Epoch, got[0].Members[0].MemberType})
 	require.Equal(t, "t", got[0].Members[0].Assignment.TopicPartitions[0].Topic)
 	require.Equal(t, []int16{kerr.InvalidGroupID.Code, kerr.GroupIDNotFound.Code}, []int16{got[1].ErrorCode, got[2].ErrorCode})
 	require.Empty(t, got[2].State)
@@ -56,9 +56,10 @@ func TestConsumerGroupRequests(t *testing.T) {
 		r.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", TopicID: id, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Partition: partition, Offset: 3}}}}
 		return c.call(r).(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
 	}
-	require.Zero(t, commit(10, "g", "m", 1, 0))
-	require.Equal(t, kerr.UnknownTopicOrPartition.Code, commit(10, "g", "m", 1, 2))
-	require.Equal(t, kerr.StaleMemberEpoch.Code, commit(9, "g", "m", 2, 0))
+	require.Zero(t, commit(10, "g", "m", 2, 0))
+	require.Equal(t, kerr.UnsupportedVersion.Code, commit(8, "g", "m", 2, 0))
+	require.Equal(t, kerr.UnknownTopicOrPartition.Code, commit(10, "g", "m", 2, 2))
+	require.Equal(t, kerr.StaleMemberEpoch.Code, commit(9, "g", "m", 3, 0))
 	require.Equal(t, kerr.GroupIDNotFound.Code, commit(9, "nobody", "m", 2, 0))
 	require.Equal(t, kerr.IllegalGeneration.Code, commit(8, "nobody", "m", 2, 0))
 }

@@ -146,7 +146,7 @@ func (c *Core) describeConsumer(t Ticket, r groups.DescribeConsumer) {
 	for _, m := range con.sorted() {
 		out.Members = append(out.Members, groups.ConsumerDescribedMember{
 			ConsumerMember: m.info, Member: m.id, Epoch: m.epoch,
-			Assigned: topicPartitions(m.assigned.sorted()), Target: topicPartitions(con.targets[m.id]),
+			Assigned: topicPartitions(m.owned().sorted()), Target: topicPartitions(con.targets[m.id]),
 		})
 	}
 	c.answer(g, t, out)
@@ -165,6 +165,8 @@ func (c *Core) commitsConsumer(con *consumer, r groups.Commit) error {
 		return fmt.Errorf("%w: group %q has no member %q that could commit this", messages.ErrUnknownMember, w.Group, w.Member)
 	case w.Instance != "" && m.info.Instance != "" && con.statics[w.Instance] != m.id:
 		return fmt.Errorf("%w: another member has group.instance.id %q by now", messages.ErrFencedInstance, w.Instance)
+	case r.Old && !m.classic():
+		return fmt.Errorf("%w: members of the consumer protocol commit with version 9 or newer", messages.ErrUnsupportedVersion)
 	case w.Generation == m.epoch:
 		return nil
 	case m.classic():

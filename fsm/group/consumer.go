@@ -105,6 +105,7 @@ type consumer struct {
 
 func newConsumer() *consumer {
 	return &consumer{
+		epoch:   1, // as in Kafka; the first member makes it 2
 		members: map[string]*consumerMember{}, statics: map[string]string{}, targets: map[string][]partition{},
 		owners: map[partition]string{}, regexes: map[string]groups.Regex{}, seen: -1,
 	}
@@ -116,6 +117,14 @@ type standing struct {
 	stage           groups.MemberStage
 	assigned        held // what it may work on
 	revoking        held // what it must give up before its epoch grows
+}
+
+// owned is all that the member has, until it has given up what it must.
+func (s standing) owned() held {
+	out := held{}
+	maps.Copy(out, s.assigned)
+	maps.Copy(out, s.revoking)
+	return out
 }
 
 func (s standing) equal(o standing) bool {

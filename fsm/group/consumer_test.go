@@ -145,24 +145,25 @@ func TestConsumerReconciles(t *testing.T) {
 	a, b := w.peer("a"), w.peer("b")
 	require.NoError(t, a.joins().Err)
 	require.Equal(t, []int32{0, 1, 2, 3}, a.numbers("t"))
-	require.Equal(t, int32(1), a.epoch)
+	require.Equal(t, int32(2), a.epoch)
 	require.Equal(t, "Stable", w.described().State)
 
 	require.NoError(t, b.joins().Err)
 	require.Empty(t, b.numbers("t"), "a has everything still")
-	require.Equal(t, int32(2), b.epoch)
+	require.Equal(t, int32(3), b.epoch)
 	require.Equal(t, "Reconciling", w.described().State)
 	kept := a.has
 	got := a.beats()
-	require.Equal(t, int32(1), got.Epoch, "not before it has given up")
+	require.Equal(t, int32(2), got.Epoch, "not before it has given up")
 	require.Equal(t, []int32{0, 1}, a.numbers("t"))
+	require.Equal(t, []int32{0, 1, 2, 3}, w.described().Members[0].Assigned[0].Partitions, "it has them still")
 	require.Nil(t, b.beats().Assigned)
 	now := a.has
 	a.has = kept // it hasn't given up yet
-	require.Equal(t, int32(1), a.beats().Epoch)
+	require.Equal(t, int32(2), a.beats().Epoch)
 	require.Nil(t, b.beats().Assigned)
 	a.has = now
-	require.Equal(t, int32(2), a.beats().Epoch)
+	require.Equal(t, int32(3), a.beats().Epoch)
 	b.beats()
 	require.Equal(t, []int32{2, 3}, b.numbers("t"))
 	require.Equal(t, "Stable", w.described().State)
@@ -355,25 +356,25 @@ func TestConsumerCommits(t *testing.T) {
 		a := answerOf[*groups.Committed](w, w.ask(c))
 		return a.Err
 	}
-	require.NoError(t, commit("a", 1, 0))
-	require.ErrorIs(t, commit("a", 2, 0), messages.ErrStaleMemberEpoch)
-	require.ErrorIs(t, commit("x", 1, 0), messages.ErrUnknownMember)
+	require.NoError(t, commit("a", 2, 0))
+	require.ErrorIs(t, commit("a", 3, 0), messages.ErrStaleMemberEpoch)
+	require.ErrorIs(t, commit("x", 2, 0), messages.ErrUnknownMember)
 	require.ErrorIs(t, commit("", -1, 0), messages.ErrUnknownMember)
 	b.joins()
 	settle(a, b)
-	require.Equal(t, int32(2), a.epoch)
-	require.NoError(t, commit("a", 2, a.numbers("t")[0]))
-	require.NoError(t, commit("a", 1, a.numbers("t")[0]), "it has had it since epoch 1")
-	require.ErrorIs(t, commit("a", 1, b.numbers("t")[0]), messages.ErrStaleMemberEpoch)
-	require.ErrorIs(t, commit("b", 1, b.numbers("t")[0]), messages.ErrStaleMemberEpoch)
+	require.Equal(t, int32(3), a.epoch)
+	require.NoError(t, commit("a", 3, a.numbers("t")[0]))
+	require.NoError(t, commit("a", 2, a.numbers("t")[0]), "it has had it since epoch 2")
+	require.ErrorIs(t, commit("a", 2, b.numbers("t")[0]), messages.ErrStaleMemberEpoch)
+	require.ErrorIs(t, commit("b", 2, b.numbers("t")[0]), messages.ErrStaleMemberEpoch)
 
 	fetch := func(member string, epoch int32) error {
 		return answerOf[*groups.Fetched](w, w.ask(groups.Fetch{Group: "g", Member: member, Epoch: epoch, All: true})).Err
 	}
 	require.NoError(t, fetch("", -1))
-	require.NoError(t, fetch("a", 2))
-	require.ErrorIs(t, fetch("a", 1), messages.ErrStaleMemberEpoch)
-	require.ErrorIs(t, fetch("x", 1), messages.ErrUnknownMember)
+	require.NoError(t, fetch("a", 3))
+	require.ErrorIs(t, fetch("a", 2), messages.ErrStaleMemberEpoch)
+	require.ErrorIs(t, fetch("x", 2), messages.ErrUnknownMember)
 
 	del := groups.DeleteOffsets{Group: "g", Topics: []groups.Partitions{{Topic: "t", Partitions: []int32{0}}}}
 	require.ErrorIs(t, answerOf[*groups.Committed](w, w.ask(del)).Positions[0], messages.ErrGroupSubscribed)
@@ -396,12 +397,12 @@ func TestConsumerAnswersWait(t *testing.T) {
 	ra, rb := a.beat, b.beat
 	ra.Owned, rb.Owned = []groups.TopicPartitions{}, []groups.TopicPartitions{}
 	ta, tb := w.ask(ra), w.ask(rb)
-	again := groups.Beat{Group: "g", Member: "a", Epoch: 1, RebalanceMillis: -1}
+	again := groups.Beat{Group: "g", Member: "a", Epoch: 2, RebalanceMillis: -1}
 	tc, td := w.ask(again), w.ask(groups.DescribeConsumer{Group: "g"})
 	require.Empty(t, w.answers)
 	w.store()
-	require.Equal(t, int32(1), a.hears(ta).Epoch)
-	require.Equal(t, int32(2), b.hears(tb).Epoch)
+	require.Equal(t, int32(2), a.hears(ta).Epoch)
+	require.Equal(t, int32(3), b.hears(tb).Epoch)
 	a.hears(tc)
 	require.Len(t, answerOf[*groups.ConsumerDescribed](w, td).Members, 2)
 	require.Equal(t, []int32{0, 1}, a.numbers("t"))

@@ -125,6 +125,7 @@ type Commit struct {
 	// RetentionMillis is how long the positions are kept, as old clients may say; -1 is
 	// the rule.
 	RetentionMillis int64
+	Old             bool // a version that doesn't know member epochs
 	Positions       []Position
 	// Txn is the producer whose transaction commits this (TxnOffsetCommit); nil without.
 	Txn *txns.Producer

@@ -68,7 +68,11 @@ func startSides(t *testing.T) [2]*side {
 
 // sharedSettings are the same on both sides, so that they don't count as differences.
 func sharedSettings() map[string]string {
-	return map[string]string{"log.segment.delete.delay.ms": "500"}
+	return map[string]string{
+		"log.segment.delete.delay.ms": "500", "group.initial.rebalance.delay.ms": "0",
+		// As here: a target assignment for each change, at once.
+		"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false",
+	}
 }
 
 func served(t *testing.T, s *side) map[int16][2]int16 {

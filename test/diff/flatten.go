@@ -205,7 +205,13 @@ func (s *side) text(name, x string) string {
 			return "empty"
 		}
 		return "a text"
-	case "Host", "ClusterID", "Rack", "Dir", "MemberID":
+	case "MemberID":
+		if len(x) == len("m1") {
+			return fmt.Sprintf("%q", x) // one of the script's own
+		}
+	}
+	switch name {
+	case "Host", "ClusterID", "Rack", "Dir", "MemberID", "LeaderID", "ClientHost":
 		if x == "" {
 			return "empty"
 		}

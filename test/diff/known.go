@@ -41,5 +41,5 @@ func match(pattern, text string) bool {
 
 // knownDifferences is all that differs, and why.
 func knownDifferences() []known {
-	return slices.Concat(everywhere(), versionDifferences(), topicDifferences(), configDifferences(), produceDifferences(), fetchDifferences())
+	return slices.Concat(everywhere(), versionDifferences(), topicDifferences(), configDifferences(), produceDifferences(), fetchDifferences(), groupDifferences())
 }

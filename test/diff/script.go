@@ -24,5 +24,6 @@ func script() []step {
 		describeTopicSteps(),
 		deleteRecordsSteps(),
 		deleteTopicsSteps(),
+		groupSteps(),
 	)
 }
