@@ -124,6 +124,16 @@ func startServer(ctx context.Context, o ServerOptions, options *server.Options) 
 	return s, nil
 }
 
+// A connection to another server on which so many pings got no answer is replaced. By
+// the server's own settings that takes a minute and a half, and packets that get lost for
+// a while silence a connection for about as long again after it: TCP repeats them ever
+// more seldom. Meanwhile the next loss of a node would leave the journal without a quorum,
+// though two nodes are there.
+const (
+	routePingMin  = time.Second
+	routePingsOut = 2
+)
+
 func natsOptions(o ServerOptions) (*server.Options, error) {
 	payload := o.MessageBytesMax + 64<<10 // headers count too
 	options := &server.Options{
@@ -154,6 +164,7 @@ func natsOptions(o ServerOptions) (*server.Options, error) {
 	options.Cluster = server.ClusterOpts{
 		Name: c.Name, Host: host, Port: port, Advertise: c.Advertise,
 		Username: user, Password: password, TLSConfig: tlsConfig, TLSTimeout: 5, AuthTimeout: 5,
+		PingInterval: max(c.DeadAfter, routePingMin), MaxPingsOut: routePingsOut,
 	}
 	if port == 0 {
 		options.Cluster.Port = server.RANDOM_PORT
