@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -112,12 +113,16 @@ func (s *Server) joinTxn(ctx context.Context, r *request, req *kmsg.ProduceReque
 	return out
 }
 
+// joinPauseMin is the first pause before a coordinator is asked again; the next ones
+// double up to the configured one. Most transactions end within a few ms.
+const joinPauseMin = time.Millisecond
+
 // join asks the coordinator; one that is still ending the transaction before is asked
 // again for a while.
 func (s *Server) join(ctx context.Context, add txns.Add) *txns.Added {
 	left := s.brokerMillis(configs.TransactionAddBackoffMax)
-	pause := s.brokerMillis(configs.TransactionAddBackoff)
-	for {
+	longest := s.brokerMillis(configs.TransactionAddBackoff)
+	for pause := min(joinPauseMin, longest); ; pause = min(2*pause, longest) {
 		out := s.deps.Transactions.Join(ctx, add)
 		if !errors.Is(out.Err, messages.ErrConcurrentTransactions) || !add.Version.Bumps() || left < pause {
 			return out

@@ -22,7 +22,7 @@ func brokerTxnDefs() []Def {
 		{Name: TransactionalIDExpiration, Type: TypeInt, Default: new("604800000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, a transactional id without a transaction is kept."},
 		{Name: TransactionalIDCheck, Type: TypeInt, Default: new("3600000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two looks for transactional ids that are too old."},
 		{Name: TransactionVerification, Type: TypeBoolean, Default: new("true"), Change: ChangeRestart, Doc: "Ask the coordinator, before the first record of a transaction is stored in a partition, whether the transaction is open and includes the partition."},
-		{Name: TransactionAddBackoff, Type: TypeInt, Default: new("20"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, before a partition that couldn't be added to a transaction, because the one before it is still being ended, is added again for the producer."},
+		{Name: TransactionAddBackoff, Type: TypeInt, Default: new("20"), Change: ChangeRestart, check: atLeast(1), Doc: "Longest pause, ms, before a partition that couldn't be added to a transaction, because the one before it is still being ended, is added again for the producer."},
 		{Name: TransactionAddBackoffMax, Type: TypeInt, Default: new("100"), Change: ChangeRestart, check: atLeast(0), Doc: "How long, ms, that is tried before the producer is told to try itself."},
 	}
 }
