@@ -68,3 +68,51 @@ func TestTxnJavaProducer(t *testing.T) {
 	}
 	require.NotContains(t, strings.ToLower(res.Stdout+res.Stderr), "could not be decoded")
 }
+
+// TestTxnJavaTools: kafka-transactions lists, describes, finds and aborts.
+func TestTxnJavaTools(t *testing.T) {
+	kafka.RequireJava(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	n := StartNode(t, NodeOptions{Properties: map[string]string{"transaction.state.log.num.partitions": "5"}})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Bootstrap()))
+	require.NoError(t, err)
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	created, err := adm.CreateTopic(ctx, 1, 1, nil, "x")
+	require.NoError(t, err)
+	require.NoError(t, created.Err)
+	j, err := kafka.StartJava(ctx, t.TempDir(), kafka.JavaJob{
+		Kind: kafka.JavaTransact, Name: "open", Bootstrap: n.Bootstrap(), Topic: "x",
+		Settings: settings("steps=commit:1,open:2"), Client: settings("transactional.id=one", "transaction.timeout.ms=600000"),
+	})
+	require.NoError(t, err)
+	_, err = j.Await(ctx, "open", "open", 1)
+	require.NoError(t, err)
+	require.NoError(t, j.Kill())
+	tool := func(args ...string) string {
+		t.Helper()
+		res, err := n.JavaTool(ctx, kafka.TransactionsCommand, args...)
+		require.NoError(t, err)
+		require.Zero(t, res.Code, "%v: %s%s", args, res.Stdout, res.Stderr)
+		return res.Stdout
+	}
+	list := tool("list")
+	require.Regexp(t, `one\s+\d+\s+\d+\s+Ongoing`, list)
+	describe := tool("describe", "--transactional-id", "one")
+	require.Regexp(t, `one\s+\d+\s+1\s+Ongoing\s+600000\s+\S+\s+\d+\s+x-0`, describe, "epoch 1: one transaction has ended")
+	producers := tool("describe-producers", "--topic", "x", "--partition", "0")
+	require.Regexp(t, `\d+\s+1\s+\d+\s+1\s+\d+\s+2`, producers, "epoch 1, coordinator epoch, sequence 1, open since offset 2")
+	require.NotContains(t, tool("find-hanging", "--broker-id", "1"), "x ", "its coordinator knows of it")
+	tool("abort", "--topic", "x", "--partition", "0", "--start-offset", "2")
+	require.NoError(t, kafka.Poll(ctx, func() error {
+		stable, err := adm.ListCommittedOffsets(ctx, "x")
+		if err != nil {
+			return err
+		}
+		if o, _ := stable.Lookup("x", 0); o.Offset != 5 {
+			return fmt.Errorf("last stable offset %d", o.Offset)
+		}
+		return nil
+	}))
+}
