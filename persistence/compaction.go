@@ -20,7 +20,8 @@ type CompactionPolicy struct {
 	MinLagMillis          int64        // min.compaction.lag.ms: a segment with a younger record stays as it is
 	MaxLagMillis          int64        // max.compaction.lag.ms; 0 = none
 	MinDirtyRatio         float64      // min.cleanable.dirty.ratio
-	// Force cleans whatever the ratio is, if there is a segment that may be cleaned.
+	// Force cleans whatever the ratio is, if there is a segment to clean: a dirty one, or
+	// with a rule for the whole log any.
 	Force bool
 	// HighWatermark: nothing at or above is read, nor what is above the first open transaction.
 	HighWatermark int64
@@ -186,9 +187,6 @@ func (l *segLog) planCompaction(p CompactionPolicy) (compactionPlan, error) {
 	l.mu.RUnlock()
 	plan.start = start
 	plan.from = max(cleaned, start)
-	if p.Rule.Whole {
-		plan.from = start
-	}
 	plan.result.CleanedTo = max(cleaned, start)
 	plan.bound = messages.NoOffset
 	clean, dirty := int64(0), int64(0)
@@ -223,6 +221,10 @@ func (l *segLog) planCompaction(p CompactionPolicy) (compactionPlan, error) {
 		plan.sums = append(plan.sums, segmentSummary{base: v.base, next: next, size: v.size})
 	}
 	plan.decide(p, clean, dirty)
+	if p.Rule.Whole {
+		plan.due = plan.due || p.Force && clean > 0
+		plan.from, plan.dirty = start, 0
+	}
 	return plan, nil
 }
 

@@ -104,9 +104,6 @@ func (l *memLog) filter(plan compactionPlan, pass *compact.Pass) (Compaction, er
 func (l *memLog) planCompaction(p CompactionPolicy) compactionPlan {
 	plan := compactionPlan{earliest: noTimestamp, start: l.start, from: max(l.cleanedTo, l.start), bound: -1}
 	plan.result.CleanedTo = plan.from
-	if p.Rule.Whole {
-		plan.from = l.start
-	}
 	segs := l.summaries()
 	bound := min(segs[len(segs)-1].base, p.HighWatermark)
 	if unstable, ok := l.prod.firstUnstable(l.start); ok {
@@ -133,6 +130,10 @@ func (l *memLog) planCompaction(p CompactionPolicy) compactionPlan {
 		plan.sums, plan.bound = segs[:i+1], s.next
 	}
 	plan.decide(p, clean, dirty)
+	if p.Rule.Whole {
+		plan.due = plan.due || p.Force && clean > 0
+		plan.from, plan.dirty = l.start, 0
+	}
 	return plan
 }
 
