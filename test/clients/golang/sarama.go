@@ -55,9 +55,9 @@ func (h saramaHandler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.
 			if !ok {
 				return nil
 			}
+			h.job.record(h.member, m.Partition, m.Offset, m.Value) // first: nobody else may have what comes after it before
 			s.MarkMessage(m, "")
 			s.Commit()
-			h.job.record(h.member, m.Partition, m.Offset, m.Value)
 		case <-s.Context().Done():
 			return nil
 		}

@@ -25,10 +25,10 @@ func segmentioMember(ctx context.Context, j *job, member int) error {
 		case err != nil:
 			return errors.Join(fmt.Errorf("fetch: %w", err), r.Close())
 		}
+		j.record(member, int32(m.Partition), m.Offset, m.Value) // first: nobody else may have what comes after it before
 		if err := r.CommitMessages(context.WithoutCancel(ctx), m); err != nil {
 			return errors.Join(fmt.Errorf("commit: %w", err), r.Close())
 		}
-		j.record(member, int32(m.Partition), m.Offset, m.Value)
 	}
 	if err := r.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)

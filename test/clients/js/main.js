@@ -24,8 +24,8 @@ async function main() {
     await consumer.run({
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
-        await consumer.commitOffsets([{ topic, partition, offset: (BigInt(message.offset) + 1n).toString() }])
         console.log(`${m} ${partition} ${message.offset} ${message.value}`)
+        await consumer.commitOffsets([{ topic, partition, offset: (BigInt(message.offset) + 1n).toString() }])
         seen.add(m)
         left--
         if (left <= 0 && seen.size === Number(members)) {
