@@ -60,7 +60,8 @@ type JournalOptions struct {
 	Clock        clock.Clock // default clock.Wall
 	Logger       *zap.Logger
 
-	open func(ctx context.Context, shard int32) (stream, error) // of tests
+	open      func(ctx context.Context, shard int32) (stream, error) // of tests
+	copyBytes int                                                    // about what a piece of a copy carries; of tests
 }
 
 func (o JournalOptions) withDefaults() JournalOptions {
@@ -89,6 +90,9 @@ func (o JournalOptions) withDefaults() JournalOptions {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.Wall{}
+	}
+	if o.copyBytes == 0 {
+		o.copyBytes = copyBytesMax
 	}
 	if o.open == nil {
 		o.open = func(ctx context.Context, shard int32) (stream, error) {

@@ -309,7 +309,7 @@ func (s *streamed) offer(ctx context.Context, offset int64, sequence uint64) (pi
 	if offset < max(p.state.LogStart, log.LogStart()) || offset >= p.state.LogEnd {
 		return p, nil
 	}
-	chunk, err := log.Read(offset, copyBytesMax, p.state.LogEnd, true)
+	chunk, err := log.Read(offset, s.shard.j.opts.copyBytes, p.state.LogEnd, true)
 	if err != nil {
 		return p, err
 	}

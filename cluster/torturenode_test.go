@@ -92,6 +92,9 @@ func (n *tortureNode) disk(fs *faultfs.FS) {
 		if n.dead.Load() {
 			return faultfs.ErrCrashed
 		}
+		if op.Kind == "sync" && n.x.percent(4) {
+			time.Sleep(time.Millisecond) // something is applied meanwhile
+		}
 		if op.Kind == "write" && n.diskFull.Load() > 0 && n.diskFull.Add(-1) >= 0 {
 			return syscall.ENOSPC
 		}
@@ -194,7 +197,8 @@ func (run *tortureRun) open(ctx context.Context, n *tortureNode, log *zap.Logger
 		Node: n.id, Incarnation: messages.NewTopicID(), Shards: severalShards, Checkpoints: run.checkpoints, Copier: n, Logger: log,
 		CheckpointInterval: 700 * time.Millisecond, BeatInterval: 200 * time.Millisecond, IsolatedAfter: 3 * time.Second, Clock: x.clock,
 		Trim: func() TrimView { return n.trimView() }, TrimInterval: 1500 * time.Millisecond, TrimBytes: 20 << 10,
-		open: func(_ context.Context, shard int32) (stream, error) { return &nodeStream{x.shared[shard], n}, nil },
+		copyBytes: []int{100, 1000, 0}[x.intn(3)],
+		open:      func(_ context.Context, shard int32) (stream, error) { return &nodeStream{x.shared[shard], n}, nil },
 	})
 	if err != nil {
 		return err

@@ -155,6 +155,14 @@ func (x *torture) inSync(id messages.NodeID, key messages.PartitionKey) bool {
 	if r == nil {
 		return false
 	}
+	shard := x.shardOf(key)
+	st := x.shared[shard]
+	st.mu.Lock()
+	hole := run.journal.shards[shard].applied.Load()+1 < st.first // it hasn't met it yet
+	st.mu.Unlock()
+	if hole {
+		return false
+	}
 	s := r.order.State()
 	return !r.order.(*streamed).isBehind() && s.Sequence == x.oracle.now(key).Sequence
 }

@@ -32,7 +32,8 @@ type Progress struct {
 // one from being given up for ever. Never given up is
 // a node with a sole replica: acknowledged appends that it has not checkpointed are
 // nowhere but in the stream. (The stream then becomes full and refuses new ones, of
-// all partitions: better than to lose old ones.) What a node needs below first it
+// all partitions: better than to lose old ones.) Nor is anybody while a
+// live node has a hole that it hasn't met, for its replicas look whole. What a node needs below first it
 // can't get any more: it copies, and holds nothing until it reports again.
 //
 // The numbers may be old: then less is purged. (One given up that was alive after all
