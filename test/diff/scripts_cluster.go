@@ -63,6 +63,10 @@ func quotaSteps() []step {
 		set("default client id", []part{{"client-id", "-"}}, limit{"controller_mutation_rate", 1000.5}),
 		set("an address", []part{{"ip", "127.0.0.9"}}, limit{"connection_creation_rate", 100}),
 		set("default user and client id", []part{{"user", "-"}, {"client-id", "quota-c"}}, limit{"consumer_byte_rate", 5e9}),
+		// A broker of Kafka hears of quotas some time after they were set.
+		withUntil(ask("the last one", true, other("user", 1), exact("client-id", "quota-c")), func(resp kmsg.Response) bool {
+			return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) > 0
+		}),
 		ask("all users", false, other("user", 2)),
 		ask("a user", false, exact("user", "quota-u")),
 		ask("a user, strictly", true, exact("user", "quota-u")),
