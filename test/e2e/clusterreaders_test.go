@@ -50,7 +50,7 @@ func (w *world) startReaders(topics ...string) *mirrorReaders {
 		_ = r.java.Kill()
 	})
 	args := []string{
-		"-b", w.nodes.Bootstrap(), "-G", kcatReaders, "-u", "-q", "-f", "@%t-%p %o\n", "-X", "auto.offset.reset=earliest", "-X", "check.crcs=true",
+		"-b", w.nodes.Bootstrap(), "-G", kcatReaders, "-E", "-u", "-q", "-f", "@%t-%p %o\n", "-X", "auto.offset.reset=earliest", "-X", "check.crcs=true",
 		"-X", "auto.commit.interval.ms=500", "-X", "socket.timeout.ms=5000", "-X", "topic.metadata.refresh.interval.ms=2000",
 	}
 	r.kcat, err = proc.Start(proc.Spec{Name: "kcat", Path: "kcat", Args: append(args, topics...), Log: filepath.Join(w.t.TempDir(), "kcat.log")})
@@ -129,6 +129,9 @@ func (r *mirrorReaders) everything() {
 	require.NoError(r.w.t, kafka.Poll(r.w.ctx, func() error {
 		if broken := r.java.Events(javaReaders, "error"); len(broken) > 0 {
 			require.Empty(r.w.t, broken[0].Fields, "Java broke")
+		}
+		if !r.kcat.Running() {
+			require.True(r.w.t, r.kcat.Running(), "kcat has ended: %s", r.kcat.Tail(3))
 		}
 		seen := r.seen()
 		for group, of := range seen {
