@@ -73,7 +73,7 @@ func TestLogTruncationAwaitsReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, t.TempDir(), stateImage(t, "m", messages.DesiredNone, 5, 1))
-			view := ConvergenceView{Replicas: []messages.NodeID{1, 2, 3}, MinInSync: row.min, Unclean: row.unclean, Report: reports(row.before...)}
+			view := ConvergenceView{Replicas: []messages.NodeID{1, 2, 3}, MinInSync: row.min, Unclean: row.unclean, LagMax: 30 * time.Second, Report: reports(row.before...)}
 			n.converge.Store(&view)
 			n.want(messages.DesiredActive)
 			n.untilState(messages.StateLogTruncation)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -77,7 +78,7 @@ type Server struct {
 	opts     ServerOptions
 	nats     *server.Server // nil with an external cluster
 	external []nats.Option  // nil without one
-	system   string         // password of the embedded server's system user; "" of one that is alone
+	system   nkeys.KeyPair  // of the embedded server's system user; nil of one that is alone
 }
 
 // OpenServer starts the server. It doesn't wait for other nodes.
@@ -90,16 +91,18 @@ func OpenServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	password := ""
+	var key nkeys.KeyPair
 	if o.Cluster != nil {
-		password = systemUsers(options)
+		if key, err = systemUsers(options); err != nil {
+			return nil, err
+		}
 		setPeerRemoved()
 	}
 	s, err := startServer(ctx, o, options)
 	if err != nil {
 		return nil, err
 	}
-	s.system = password
+	s.system = key
 	return s, nil
 }
 

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 	"go.uber.org/zap"
 
 	"kagami/messages"
@@ -23,14 +23,39 @@ import (
 // client but this process gets into: the embedded server listens for none.
 
 // systemUsers has the server know two users: the one of the journal, for whoever says
-// nothing, and one of the system account.
-func systemUsers(options *server.Options) (password string) {
-	password = rand.Text()
+// nothing, and one of the system account, who has the key that is returned. They are
+// keys and not passwords, which the server would warn of.
+func systemUsers(options *server.Options) (nkeys.KeyPair, error) {
+	node, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make key of the journal's user: %w", err)
+	}
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make key of the system user: %w", err)
+	}
+	nodeID, err := node.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make key of the journal's user: %w", err)
+	}
+	keyID, err := key.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make key of the system user: %w", err)
+	}
 	system := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
 	options.Accounts, options.SystemAccount = []*server.Account{system}, system.Name
-	options.Users = []*server.User{{Username: "node", Password: rand.Text()}, {Username: "system", Password: password, Account: system}}
-	options.NoAuthUser = "node"
-	return password
+	options.Nkeys = []*server.NkeyUser{{Nkey: nodeID}, {Nkey: keyID, Account: system}}
+	options.NoAuthUser = nodeID
+	return key, nil
+}
+
+// systemLogin is how this process gets into the system account.
+func systemLogin(key nkeys.KeyPair) (nats.Option, error) {
+	id, err := key.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("read key of the system user: %w", err)
+	}
+	return nats.Nkey(id, key.Sign), nil
 }
 
 // natsPeerRemoved is for how long a server that was taken out isn't let in again by its
@@ -94,7 +119,11 @@ func (s *Server) RemoveServer(ctx context.Context, node messages.NodeID) error {
 	if s.nats == nil {
 		return nil
 	}
-	conn, err := s.connect("system", zap.NewNop(), nats.UserInfo("system", s.system))
+	login, err := systemLogin(s.system)
+	if err != nil {
+		return err
+	}
+	conn, err := s.connect("system", zap.NewNop(), login)
 	if err != nil {
 		return err
 	}
