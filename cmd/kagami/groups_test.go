@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kagami/client"
 	"kagami/messages"
 )
 
@@ -281,4 +282,39 @@ func TestGroupAdmin(t *testing.T) {
 	require.Empty(t, listed)
 	_, err = adm.DeleteGroup(t.Context(), "g")
 	require.ErrorIs(t, err, kerr.GroupIDNotFound)
+}
+
+// TestGroupOfMirrorTopic: a group reads and commits in a mirror topic, and goes on
+// there after the stop, in the same generation, with what is written here (C33).
+func TestGroupOfMirrorTopic(t *testing.T) {
+	for name, member := range map[string]func(t *testing.T, addr, topic string) *kgo.Client{
+		"classic":  func(t *testing.T, addr, topic string) *kgo.Client { return groupClient(t, addr, "g", topic) },
+		"consumer": func(t *testing.T, addr, topic string) *kgo.Client { return serverSide(t, addr, topic) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait for beats
+			p := startPair(t)
+			member := member(t, p.dst.kafka(), "t")
+			mirrored := take(t, member, 30)
+			require.NoError(t, member.CommitRecords(t.Context(), mirrored...))
+			_, generation := member.GroupMetadata()
+			ask(t, func(ctx context.Context, m string, topics []string) (client.TopicResults, error) {
+				return p.adm.StopMirrorTopics(ctx, m, topics)
+			}, "t")
+			await(t, "a stopped topic", func() error {
+				return p.dstCl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("ours")}).FirstErr()
+			})
+			ours := take(t, member, 1)
+			require.Len(t, ours, 1)
+			require.Equal(t, "ours", string(ours[0].Value))
+			require.NoError(t, member.CommitRecords(t.Context(), ours...))
+			_, now := member.GroupMetadata()
+			require.Equal(t, generation, now)
+			committed, err := kadm.NewClient(p.dstCl).FetchOffsets(t.Context(), "g")
+			require.NoError(t, err)
+			at, ok := committed.Lookup("t", ours[0].Partition)
+			require.True(t, ok)
+			require.Equal(t, ours[0].Offset+1, at.At)
+		})
+	}
 }
