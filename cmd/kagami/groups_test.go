@@ -287,14 +287,14 @@ func TestGroupAdmin(t *testing.T) {
 // TestGroupOfMirrorTopic: a group reads and commits in a mirror topic, and goes on
 // there after the stop, in the same generation, with what is written here (C33).
 func TestGroupOfMirrorTopic(t *testing.T) {
-	for name, member := range map[string]func(t *testing.T, addr, topic string) *kgo.Client{
-		"classic":  func(t *testing.T, addr, topic string) *kgo.Client { return groupClient(t, addr, "g", topic) },
-		"consumer": func(t *testing.T, addr, topic string) *kgo.Client { return serverSide(t, addr, topic) },
+	for name, protocol := range map[string][]kgo.Opt{
+		"classic":  nil,
+		"consumer": {kgo.ServerSideBalancer(), kgo.Balancers(kgo.CooperativeStickyBalancer())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait for beats
 			p := startPair(t)
-			member := member(t, p.dst.kafka(), "t")
+			member := groupClient(t, p.dst.kafka(), "g", "t", protocol...)
 			mirrored := take(t, member, 30)
 			require.NoError(t, member.CommitRecords(t.Context(), mirrored...))
 			_, generation := member.GroupMetadata()
