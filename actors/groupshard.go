@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -34,13 +33,6 @@ type (
 		req   groups.Request
 		reply chan<- groups.Answer // has room for it
 	}
-	groupList struct {
-		reply chan<- groupListed // has room for it
-	}
-	groupListed struct {
-		groups []groups.Listed
-		err    error
-	}
 	groupLoaded struct {
 		attempt int64
 		core    *group.Core
@@ -65,14 +57,11 @@ type (
 // members that are about to join. One append is on its way at a time; what is to be
 // stored meanwhile becomes the next one.
 type groupShard struct {
-	number  int32
-	replica StateReplica
-	owner   *Groups
-	clock   clock.Clock
-	log     *zap.Logger
-	helpers *sync.WaitGroup
+	shardStart // whose context bounds the shard's workers, ended in Stopping
 
-	ctx     context.Context //nolint:containedctx // bounds the shard's workers, ended in Stopping
+	owner *Groups
+	clock clock.Clock
+
 	cancel  context.CancelFunc
 	attempt int64       // of loading; answers of an older one are dropped
 	core    *group.Core // nil while loading
@@ -96,7 +85,7 @@ func (s *groupShard) Receive(c actor.Context) {
 		s.close()
 	case groupRequest:
 		s.request(c, m)
-	case groupList:
+	case shardList[groups.Listed]:
 		s.list(m)
 	case groupLoaded:
 		s.loaded(c, m)
@@ -209,14 +198,14 @@ func (s *groupShard) prepare() {
 	s.core.SetTopics(s.owner.topics.Load())
 }
 
-func (s *groupShard) list(m groupList) {
+func (s *groupShard) list(m shardList[groups.Listed]) {
 	switch {
 	case !s.replica.Leads():
-		m.reply <- groupListed{}
+		m.reply <- listed[groups.Listed]{}
 	case s.core == nil:
-		m.reply <- groupListed{err: fmt.Errorf("groups of shard %d: %w", s.number, messages.ErrCoordinatorLoading)}
+		m.reply <- listed[groups.Listed]{err: fmt.Errorf("groups of shard %d: %w", s.number, messages.ErrCoordinatorLoading)}
 	default:
-		m.reply <- groupListed{groups: s.core.List()}
+		m.reply <- listed[groups.Listed]{items: s.core.List()}
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 // EndTxn has the coordinator of a partition of __consumer_offsets store a marker, so
 // that the offsets of the transaction count or are forgotten.
 func (gs *Groups) EndTxn(ctx context.Context, partition int32, m txns.Marker) error {
-	child, ok := (*gs.shards.Load())[partition]
+	child, ok := gs.shards.all()[partition]
 	if !ok {
 		return fmt.Errorf("groups of shard %d: %w", partition, messages.ErrNotLeader)
 	}
 	reply := make(chan groups.Answer, 1)
-	gs.config.System.Root.Send(child.pid, groupRequest{req: groups.EndTxn{Marker: m}, reply: reply})
+	gs.shards.send(child.pid, groupRequest{req: groups.EndTxn{Marker: m}, reply: reply})
 	select {
 	case a := <-reply:
 		if done, ok := a.(*groups.Done); ok {

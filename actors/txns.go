@@ -3,8 +3,6 @@ package actors
 import (
 	"context"
 	"fmt"
-	"maps"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,14 +38,8 @@ type TxnsConfig struct {
 // __transaction_state that the node leads.
 type Txns struct {
 	config  TxnsConfig
-	pid     *actor.PID
-	image   atomic.Pointer[metadata.Image]
+	shards  *shardSet
 	current atomic.Pointer[txnSettings]
-	shards  atomic.Pointer[map[int32]txnChild] // replaced, never changed
-	helpers sync.WaitGroup
-	ctx     context.Context //nolint:containedctx // parent of the shards' contexts, ended by Close
-	cancel  context.CancelFunc
-	closed  atomic.Bool
 }
 
 type txnSettings struct {
@@ -55,41 +47,20 @@ type txnSettings struct {
 	check time.Duration
 }
 
-type txnChild struct {
-	pid *actor.PID
-	shardLife
-	ctx    context.Context //nolint:containedctx // ends with the shard, for those who wait for it
-	cancel context.CancelFunc
-}
-
-// txnsImage says that a new image has been carried out by the replicas.
-type txnsImage struct{ image *metadata.Image }
-
-// txnsTenure says that the node began or ended to lead a shard.
-type txnsTenure struct{ number int32 }
-
 // NewTxns starts with no shard; ctx carries values only, they live until Close.
 func NewTxns(ctx context.Context, config TxnsConfig) *Txns {
 	ts := &Txns{config: config}
-	ts.image.Store(metadata.EmptyImage())
-	ts.shards.Store(&map[int32]txnChild{})
 	ts.Settle(metadata.EmptyImage())
-	ts.ctx, ts.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	ts.pid = config.System.Root.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		return &txnsParent{owner: ts, led: ledShards{
-			topic: messages.TransactionStateTopic, node: config.Node, replica: config.Replica, log: config.Log, led: map[int32]ledShard{},
-			tell: func(n int32) any { return txnsTenure{number: n} },
-		}}
-	}), "txns")
+	ts.shards = newShardSet(ctx, shardSetConfig{
+		topic: messages.TransactionStateTopic, name: "txns", what: "transactions", node: config.Node, replica: config.Replica,
+		spawn: ts.shard, system: config.System, clock: config.Clock, log: config.Log,
+	})
 	return ts
 }
 
 // Apply takes an image that the replicas have carried out, in order. It doesn't
 // block.
-func (ts *Txns) Apply(image *metadata.Image) {
-	ts.image.Store(image)
-	ts.config.System.Root.Send(ts.pid, txnsImage{image: image})
-}
+func (ts *Txns) Apply(image *metadata.Image) { ts.shards.apply(image, nil) }
 
 // Settle takes the node's settings from an image.
 func (ts *Txns) Settle(image *metadata.Image) {
@@ -106,12 +77,12 @@ func (ts *Txns) settings() txnSettings { return *ts.current.Load() }
 // the answer or for the end of ctx. A refusal is an answer. What has begun goes on
 // when nobody waits any more.
 func (ts *Txns) Ask(ctx context.Context, req txns.Request) txns.Answer {
-	child, err := ts.shardOf(req.TransactionalID())
+	child, err := ts.shards.of(req.TransactionalID())
 	if err != nil {
 		return txns.Refusal(req, err)
 	}
 	reply := make(chan txns.Answer, 1)
-	ts.config.System.Root.Send(child.pid, txnRequest{req: req, reply: reply})
+	ts.shards.send(child.pid, txnRequest{req: req, reply: reply})
 	select {
 	case a := <-reply:
 		return a
@@ -124,126 +95,14 @@ func (ts *Txns) Ask(ctx context.Context, req txns.Request) txns.Answer {
 
 // List is the ids that this node coordinates, in no order.
 func (ts *Txns) List(ctx context.Context) ([]txns.Listed, error) {
-	shards := *ts.shards.Load()
-	reply := make(chan txnListed, len(shards))
-	for _, child := range shards {
-		ts.config.System.Root.Send(child.pid, txnList{reply: reply})
-	}
-	var out []txns.Listed
-	for _, child := range shards {
-		select {
-		case l := <-reply:
-			if l.err != nil {
-				return nil, l.err
-			}
-			out = append(out, l.ids...)
-		case <-child.ctx.Done():
-			return nil, fmt.Errorf("list transactions: %w", messages.ErrCoordinatorNotAvailable)
-		case <-ctx.Done():
-			return nil, fmt.Errorf("list transactions: %w", messages.ErrTimedOut)
-		}
-	}
-	return out, nil
-}
-
-func (ts *Txns) shardOf(id string) (txnChild, error) {
-	image := ts.image.Load()
-	t := image.Topic(messages.TransactionStateTopic)
-	if t == nil || len(t.Partitions) == 0 {
-		return txnChild{}, fmt.Errorf("%s doesn't exist yet: %w", messages.TransactionStateTopic, messages.ErrNotCoordinator)
-	}
-	n := messages.CoordinatorShard(id, int32(len(t.Partitions)))
-	child, ok := (*ts.shards.Load())[n]
-	switch {
-	case ok:
-		return child, nil
-	case t.Partitions[n].Leader == ts.config.Node:
-		return txnChild{}, fmt.Errorf("transactions of shard %d: %w", n, messages.ErrCoordinatorLoading) // led any moment
-	default:
-		return txnChild{}, fmt.Errorf("transactions of shard %d: %w", n, messages.ErrNotCoordinator)
-	}
+	return listShards[txns.Listed](ctx, ts.shards)
 }
 
 // Close stops all shards and waits for their workers. It may be called twice.
-func (ts *Txns) Close() error {
-	if ts.closed.Swap(true) {
-		ts.helpers.Wait()
-		return nil
-	}
-	err := ts.config.System.Root.StopFuture(ts.pid).Wait()
-	ts.cancel()
-	ts.helpers.Wait()
-	if err != nil {
-		return fmt.Errorf("stop transaction coordinators: %w", err)
-	}
-	return nil
-}
+func (ts *Txns) Close() error { return ts.shards.close() }
 
-// txnsParent starts and stops shards as leadership comes and goes.
-type txnsParent struct {
-	owner *Txns
-	led   ledShards
-}
-
-// Receive handles one message.
-func (p *txnsParent) Receive(c actor.Context) {
-	switch m := c.Message().(type) {
-	case txnsImage:
-		seen := p.led.follow(c, m.image)
-		for n := range p.shards() {
-			p.shard(c, n)
-		}
-		for n := range seen {
-			p.shard(c, n)
-		}
-	case txnsTenure:
-		p.shard(c, m.number)
-	case *actor.Stopping, *actor.Restarting:
-		p.led.forget()
-		for _, child := range p.shards() {
-			child.cancel()
-		}
-		p.owner.shards.Store(&map[int32]txnChild{}) // children stop with their parent
-	}
-}
-
-func (p *txnsParent) shards() map[int32]txnChild { return *p.owner.shards.Load() }
-
-// shard runs while the node leads, anew in each tenure.
-func (p *txnsParent) shard(c actor.Context, n int32) {
-	life, replica, led := p.led.now(n)
-	child, runs := p.shards()[n]
-	if runs && (!led || child.shardLife != life) {
-		p.publish(n, nil)
-		child.cancel()
-		c.Stop(child.pid)
-		runs = false
-	}
-	if led && !runs {
-		p.spawn(c, n, life, replica)
-	}
-}
-
-func (p *txnsParent) publish(n int32, child *txnChild) {
-	next := maps.Clone(p.shards())
-	delete(next, n)
-	if child != nil {
-		next[n] = *child
-	}
-	p.owner.shards.Store(&next)
-}
-
-func (p *txnsParent) spawn(c actor.Context, n int32, life shardLife, replica StateReplica) {
-	config := p.owner.config
-	child := txnChild{shardLife: life}
-	child.ctx, child.cancel = context.WithCancel(p.owner.ctx)
-	child.pid = c.SpawnPrefix(props(config.Clock, config.Log, func() actor.Actor {
-		s := &txnShard{
-			number: n, epoch: life.epoch, replica: replica, owner: p.owner, waiting: map[txn.Ticket]txnRequest{}, clock: config.Clock,
-			log: config.Log.Named("txns").With(zap.Int32("shard", n), zap.Int32(messages.FieldEpoch, life.epoch)), helpers: &p.owner.helpers,
-		}
-		s.ctx, s.cancel = context.WithCancel(child.ctx)
-		return s
-	}), fmt.Sprintf("txns-%d", n))
-	p.publish(n, &child)
+func (ts *Txns) shard(start shardStart) actor.Actor {
+	s := &txnShard{shardStart: start, owner: ts, waiting: map[txn.Ticket]txnRequest{}, clock: ts.config.Clock}
+	s.ctx, s.cancel = context.WithCancel(start.ctx)
+	return s
 }

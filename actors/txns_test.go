@@ -184,7 +184,7 @@ func TestTxnDecisionOutlivesItsCoordinator(t *testing.T) {
 	w.mu.Unlock()
 	require.NoError(t, w.ask(txns.End{Txn: "x", Producer: p, Version: txns.V2, Commit: true}).(*txns.Ended).Err)
 	log.change(1) // another node leads
-	require.Eventually(t, func() bool { return len(*w.ts.shards.Load()) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.ts.shards.all()) == 0 }, 10*time.Second, time.Millisecond)
 	w.mu.Lock()
 	w.refuse, w.markers = nil, nil
 	w.mu.Unlock()

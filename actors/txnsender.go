@@ -69,7 +69,7 @@ func (s *txnShard) route(c actor.Context, marks []txnMark) {
 	if q.queue == nil {
 		q.queue, q.busy = map[messages.NodeID][]txnMark{}, map[messages.NodeID]bool{}
 	}
-	image := s.owner.image.Load()
+	image := s.owner.shards.image.Load()
 	var needless []txnMark
 	nodes := map[messages.NodeID]bool{}
 	for _, m := range marks {

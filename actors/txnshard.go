@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -33,13 +32,6 @@ type (
 		req   txns.Request
 		reply chan<- txns.Answer // has room for it
 	}
-	txnList struct {
-		reply chan<- txnListed // has room for it
-	}
-	txnListed struct {
-		ids []txns.Listed
-		err error
-	}
 	txnLoaded struct {
 		attempt int64
 		core    *txn.Core
@@ -67,15 +59,11 @@ type (
 // append is on its way at a time; what is to be stored meanwhile becomes the next
 // one. Markers are written beside it.
 type txnShard struct {
-	number  int32
-	epoch   int32
-	replica StateReplica
-	owner   *Txns
-	clock   clock.Clock
-	log     *zap.Logger
-	helpers *sync.WaitGroup
+	shardStart // whose context bounds the shard's workers, ended in Stopping
 
-	ctx     context.Context //nolint:containedctx // bounds the shard's workers, ended in Stopping
+	owner *Txns
+	clock clock.Clock
+
 	cancel  context.CancelFunc
 	attempt int64     // of loading; answers of an older one are dropped
 	core    *txn.Core // nil while loading
@@ -101,7 +89,7 @@ func (s *txnShard) Receive(c actor.Context) {
 		s.close()
 	case txnRequest:
 		s.request(c, m)
-	case txnList:
+	case shardList[txns.Listed]:
 		s.list(m)
 	case txnLoaded:
 		s.loaded(c, m)
@@ -203,14 +191,14 @@ func (s *txnShard) request(c actor.Context, m txnRequest) {
 	s.perform(c, s.core.Handle(s.now(), s.ticket, m.req))
 }
 
-func (s *txnShard) list(m txnList) {
+func (s *txnShard) list(m shardList[txns.Listed]) {
 	switch {
 	case !s.replica.Leads():
-		m.reply <- txnListed{}
+		m.reply <- listed[txns.Listed]{}
 	case s.core == nil:
-		m.reply <- txnListed{err: fmt.Errorf("transactions of shard %d: %w", s.number, messages.ErrCoordinatorLoading)}
+		m.reply <- listed[txns.Listed]{err: fmt.Errorf("transactions of shard %d: %w", s.number, messages.ErrCoordinatorLoading)}
 	default:
-		m.reply <- txnListed{ids: s.core.List()}
+		m.reply <- listed[txns.Listed]{items: s.core.List()}
 	}
 }
 
