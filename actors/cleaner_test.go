@@ -27,11 +27,27 @@ type cleanLog struct {
 	persistence.Log
 	key messages.PartitionKey
 
-	looks  []persistence.CompactionPolicy
-	answer persistence.Compaction
-	err    error
 	work   int // bytes
 	worked chan time.Time
+
+	mu     sync.Mutex
+	seen   []persistence.CompactionPolicy
+	answer persistence.Compaction
+	err    error
+}
+
+// looks is how it was looked at.
+func (l *cleanLog) looks() []persistence.CompactionPolicy {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.seen)
+}
+
+// answers from now on.
+func (l *cleanLog) answers(c persistence.Compaction, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answer, l.err = c, err
 }
 
 func newCleanLog(tb testing.TB, id byte) *cleanLog {
@@ -61,14 +77,17 @@ func (c cleanable) TopicPartition() messages.TopicPartition {
 func (c cleanable) Log() persistence.Log { return c.cleanLog.Log }
 
 func (l *cleanLog) Compact(ctx context.Context, p persistence.CompactionPolicy) (persistence.Compaction, error) {
-	l.looks = append(l.looks, p)
+	l.mu.Lock()
+	l.seen = append(l.seen, p)
+	answer, err := l.answer, l.err
+	l.mu.Unlock()
 	if l.work > 0 {
 		if err := p.Pace(ctx, l.work); err != nil {
 			return persistence.Compaction{}, err
 		}
 		l.worked <- time.Now()
 	}
-	return l.answer, l.err
+	return answer, err
 }
 
 // cleanerWorld is a cleaner and its logs.
@@ -108,7 +127,7 @@ func TestCleanerLooks(t *testing.T) {
 		a, b := newCleanLog(t, 1), newCleanLog(t, 2)
 		w := newCleanerWorld(t, nil, a, b)
 		round := func() { time.Sleep(15 * time.Second); synctest.Wait() }
-		counts := func() []int { return []int{len(a.looks), len(b.looks)} }
+		counts := func() []int { return []int{len(a.looks()), len(b.looks())} }
 		synctest.Wait()
 		require.Equal(t, []int{1, 1}, counts())
 		round()
@@ -121,12 +140,12 @@ func TestCleanerLooks(t *testing.T) {
 		w.mu.Unlock()
 		round()
 		require.Equal(t, []int{3, 2}, counts())
-		require.InDelta(t, 0.1, a.looks[2].MinDirtyRatio, 0)
+		require.InDelta(t, 0.1, a.looks()[2].MinDirtyRatio, 0)
 		b.grow(t)
-		b.answer.NextDue = time.Now().Add(time.Hour).UnixMilli()
+		b.answers(persistence.Compaction{NextDue: time.Now().Add(time.Hour).UnixMilli()}, nil)
 		round()
 		require.Equal(t, []int{3, 3}, counts())
-		b.answer.NextDue = 0
+		b.answers(persistence.Compaction{}, nil)
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, []int{3, 3}, counts())
@@ -146,7 +165,7 @@ func TestCleanerLooks(t *testing.T) {
 func TestCleanerFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, good := newCleanLog(t, 1), newCleanLog(t, 2)
-		bad.err = errors.New("damaged")
+		bad.answers(persistence.Compaction{}, errors.New("damaged"))
 		newCleanerWorld(t, nil, bad, good)
 		for range 40 { // ten minutes
 			bad.grow(t)
@@ -154,8 +173,8 @@ func TestCleanerFailures(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			synctest.Wait()
 		}
-		require.InDelta(t, 41, len(good.looks), 1)
-		require.InDelta(t, 4, len(bad.looks), 1)
+		require.InDelta(t, 41, len(good.looks()), 1)
+		require.InDelta(t, 4, len(bad.looks()), 1)
 	})
 }
 
@@ -186,7 +205,7 @@ func TestCleanerStartsSlowly(t *testing.T) {
 		}
 		looks := func() (n int) {
 			for _, l := range logs {
-				n += len(l.looks)
+				n += len(l.looks())
 			}
 			return n
 		}
