@@ -128,7 +128,8 @@ func (gs *Groups) List(ctx context.Context) ([]groups.Listed, error) {
 func (gs *Groups) Close() error { return gs.shards.close() }
 
 func (gs *Groups) shard(start shardStart) actor.Actor {
-	s := &groupShard{shardStart: start, owner: gs, waiting: map[group.Ticket]groupRequest{}, clock: gs.config.Clock}
-	s.ctx, s.cancel = context.WithCancel(start.ctx)
-	return s
+	return &groupShard{
+		askedShard: newAskedShard[group.Ticket, groups.Request, groups.Answer, group.Write](start, gs.shards.config, groups.Refusal),
+		owner:      gs,
+	}
 }

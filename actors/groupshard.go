@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"kagami/cluster"
 	"kagami/fsm/group"
-	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/messages/groups"
@@ -19,35 +17,9 @@ import (
 	"kagami/persistence"
 )
 
-// Limits of a shard of groups.
-const (
-	groupWriteBytes    = 1 << 20 // stored by one append, beyond the first write
-	groupWaitMax       = 100_000 // requests that wait, most of them for a generation; more are refused
-	groupAppendTimeout = 5 * time.Second
-	groupReloadDelay   = time.Second
-)
-
-// Messages to a shard of groups.
 type (
-	groupRequest struct {
-		req   groups.Request
-		reply chan<- groups.Answer // has room for it
-	}
-	groupLoaded struct {
-		attempt int64
-		core    *group.Core
-		records int
-		end     int64
-		err     error
-	}
-	groupStored struct {
-		attempt int64
-		end     int64
-		err     error
-	}
-	groupReload struct{ attempt int64 }
-	groupTick   struct{ attempt int64 }
-	groupExpire struct{}
+	groupRequest = shardRequest[groups.Request, groups.Answer]
+	groupLoaded  = shardLoaded[*group.Core]
 	// groupTopicsGone says that topics are gone.
 	groupTopicsGone struct{}
 )
@@ -57,22 +29,10 @@ type (
 // members that are about to join. One append is on its way at a time; what is to be
 // stored meanwhile becomes the next one.
 type groupShard struct {
-	shardStart // whose context bounds the shard's workers, ended in Stopping
+	askedShard[group.Ticket, groups.Request, groups.Answer, group.Write]
 
 	owner *Groups
-	clock clock.Clock
-
-	cancel  context.CancelFunc
-	attempt int64       // of loading; answers of an older one are dropped
-	core    *group.Core // nil while loading
-	end     int64       // of the log, as far as core is a replay of it
-	ticket  group.Ticket
-	waiting map[group.Ticket]groupRequest
-	queue   []group.Write
-	storing []group.Write
-	armed   int64 // when the timer will tick, ms; 0 without one
-	stop    func() bool
-	stopAge func() bool
+	core  *group.Core // nil while loading
 }
 
 // Receive handles one message; it never waits.
@@ -80,7 +40,7 @@ func (s *groupShard) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.load(c)
-		s.age(c)
+		s.age(c, s.owner.retentionCheck())
 	case *actor.Stopping, *actor.Restarting:
 		s.close()
 	case groupRequest:
@@ -89,34 +49,37 @@ func (s *groupShard) Receive(c actor.Context) {
 		s.list(m)
 	case groupLoaded:
 		s.loaded(c, m)
-	case groupReload:
+	case shardReload:
 		if m.attempt == s.attempt {
 			s.load(c)
 		}
-	case groupStored:
+	case shardStored:
 		if m.attempt == s.attempt && s.storing != nil {
 			s.stored(c, m)
 		}
-	case groupTick:
+	case shardTick:
 		if m.attempt == s.attempt && s.core != nil {
 			s.armed = 0
 			s.prepare()
 			s.perform(c, s.core.Tick(s.now()))
 		}
-	case groupExpire:
+	case shardExpire:
 		s.expire(c)
-		s.age(c)
+		s.age(c, s.owner.retentionCheck())
 	case groupTopicsGone:
 		s.topicsGone(c)
 	}
 }
 
-func (s *groupShard) now() int64 { return s.clock.Now().UnixMilli() }
+// forget drops what was loaded and all that is on its way.
+func (s *groupShard) forget() {
+	s.askedShard.forget()
+	s.core = nil
+}
 
 // load replays the log in a worker.
 func (s *groupShard) load(c actor.Context) {
-	s.attempt++
-	s.core, s.storing, s.queue = nil, nil, nil
+	s.forget()
 	root, self, ctx, attempt, log, config := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.replica.Log(), s.owner.settings()
 	s.helpers.Go(func() {
 		end := log.End()
@@ -171,11 +134,6 @@ func (s *groupShard) loaded(c actor.Context, m groupLoaded) {
 	s.topicsGone(c)
 }
 
-func (s *groupShard) retryLoad(c actor.Context) {
-	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
-	s.clock.AfterFunc(groupReloadDelay, func() { root.Send(self, groupReload{attempt: attempt}) })
-}
-
 // request hands a request to the core, or refuses it.
 func (s *groupShard) request(c actor.Context, m groupRequest) {
 	err := s.refuses(c)
@@ -186,10 +144,9 @@ func (s *groupShard) request(c actor.Context, m groupRequest) {
 		m.reply <- groups.Refusal(m.req, err)
 		return
 	}
-	s.ticket++
-	s.waiting[s.ticket] = m
+	ticket := s.wait(m)
 	s.prepare()
-	s.perform(c, s.core.Handle(s.now(), s.ticket, freshID(), m.req))
+	s.perform(c, s.core.Handle(s.now(), ticket, freshID(), m.req))
 }
 
 // prepare tells the core what it decides by.
@@ -210,18 +167,10 @@ func (s *groupShard) list(m shardList[groups.Listed]) {
 }
 
 func (s *groupShard) refuses(c actor.Context) error {
-	if s.core != nil && s.storing == nil && s.replica.Log().End() != s.end {
-		s.drop(c, errGroupsMoved)
+	if s.core != nil && s.moved() {
+		s.drop(c, errLogMoved)
 	}
-	switch {
-	case !s.replica.Leads():
-		return fmt.Errorf("groups of shard %d: %w", s.number, messages.ErrNotCoordinator)
-	case s.core == nil:
-		return fmt.Errorf("groups of shard %d: %w", s.number, messages.ErrCoordinatorLoading)
-	case len(s.waiting) >= groupWaitMax:
-		return fmt.Errorf("groups of shard %d: %d requests wait: %w", s.number, len(s.waiting), messages.ErrCoordinatorNotAvailable)
-	}
-	return nil
+	return s.askedShard.refuses(s.core != nil)
 }
 
 // freshID is a random UUID.
@@ -232,27 +181,13 @@ func freshID() string {
 
 // perform does what the core wants: answers, appends, and a timer.
 func (s *groupShard) perform(c actor.Context, e group.Effects) {
-	s.answer(e.Replies)
+	s.answers(e.Replies)
 	s.queue = append(s.queue, e.Writes...)
 	s.next(c)
-	s.arm(c)
-}
-
-// arm has the core called at its next deadline.
-func (s *groupShard) arm(c actor.Context) {
-	if s.core == nil {
-		return
+	if s.core != nil {
+		at, ok := s.core.Wake()
+		s.arm(c, at, ok)
 	}
-	at, ok := s.core.Wake()
-	if !ok || s.armed != 0 && s.armed <= at {
-		return
-	}
-	if s.stop != nil {
-		s.stop()
-	}
-	s.armed = at
-	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
-	s.stop = s.clock.AfterFunc(time.Duration(max(0, at-s.now()))*time.Millisecond, func() { root.Send(self, groupTick{attempt: attempt}) })
 }
 
 // next stores what waits, unless an append is on its way.
@@ -263,26 +198,11 @@ func (s *groupShard) next(c actor.Context) {
 	millis := s.now()
 	var batches []byte
 	n := 0
-	for n < len(s.queue) && (n == 0 || len(batches) < groupWriteBytes) {
+	for n < len(s.queue) && (n == 0 || len(batches) < shardWriteBytes) {
 		batches = appendGroupBatch(batches, s.queue[n], millis)
 		n++
 	}
-	s.storing = append([]group.Write(nil), s.queue[:n]...)
-	s.queue = append(s.queue[:0:0], s.queue[n:]...)
-	root, self, ctx, attempt, end := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.end
-	s.helpers.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, groupAppendTimeout, messages.ErrTimedOut)
-		defer cancel()
-		var info persistence.AppendInfo
-		err := errGroupsMoved
-		if s.replica.Log().End() == end {
-			info, err = s.replica.AppendInternal(ctx, batches)
-		}
-		if err == nil && info.FirstOffset != end {
-			err = errGroupsMoved
-		}
-		root.Send(self, groupStored{attempt: attempt, end: info.LastOffset + 1, err: err})
-	})
+	s.store(c, n, batches)
 }
 
 // appendGroupBatch is one batch of the records of one write.
@@ -298,12 +218,8 @@ func appendGroupBatch(dst []byte, w group.Write, millis int64) []byte {
 	return batch.Append(dst, groupBatchProps(w), out...)
 }
 
-// errGroupsMoved: the log has more than was replayed; an append that was given up
-// has landed after all.
-var errGroupsMoved = fmt.Errorf("more came into the log than is known: %w", messages.ErrCoordinatorLoading)
-
 // stored takes the outcome of an append.
-func (s *groupShard) stored(c actor.Context, m groupStored) {
+func (s *groupShard) stored(c actor.Context, m shardStored) {
 	if m.err != nil {
 		s.drop(c, m.err)
 		return
@@ -314,17 +230,14 @@ func (s *groupShard) stored(c actor.Context, m groupStored) {
 	for _, w := range done {
 		e := s.core.Stored(s.now(), w.ID)
 		s.queue = append(s.queue, e.Writes...)
-		s.answer(e.Replies)
+		s.answers(e.Replies)
 	}
 	s.perform(c, group.Effects{})
 }
 
-func (s *groupShard) answer(replies []group.Reply) {
+func (s *groupShard) answers(replies []group.Reply) {
 	for _, r := range replies {
-		if w, ok := s.waiting[r.Ticket]; ok {
-			delete(s.waiting, r.Ticket)
-			w.reply <- r.Answer
-		}
+		s.answer(r.Ticket, r.Answer)
 	}
 }
 
@@ -333,44 +246,13 @@ func (s *groupShard) answer(replies []group.Reply) {
 // join does so again.
 func (s *groupShard) drop(c actor.Context, err error) {
 	s.log.Error("groups are read again", zap.Error(err))
-	s.attempt++
-	s.core, s.storing, s.queue = nil, nil, nil
-	s.refuseAll(groupRefusal(err))
-	if errors.Is(err, errGroupsMoved) {
+	s.forget()
+	s.refuseStored(err)
+	if errors.Is(err, errLogMoved) {
 		s.load(c)
 		return
 	}
 	s.retryLoad(c)
-}
-
-// groupRefusal is what clients are told of an append that failed: ask for the
-// coordinator again, or later.
-func groupRefusal(err error) error {
-	switch {
-	case errors.Is(err, messages.ErrCoordinatorLoading):
-		return err
-	case errors.Is(err, messages.ErrNotLeader), errors.Is(err, messages.ErrFencedLeaderEpoch), errors.Is(err, messages.ErrStorage), errors.Is(err, persistence.ErrStorage):
-		return fmt.Errorf("append to %s: %w", messages.ConsumerOffsetsTopic, messages.ErrNotCoordinator)
-	default:
-		return fmt.Errorf("append to %s: %w", messages.ConsumerOffsetsTopic, messages.ErrCoordinatorNotAvailable)
-	}
-}
-
-func (s *groupShard) refuseAll(err error) {
-	for t, w := range s.waiting {
-		delete(s.waiting, t)
-		w.reply <- groups.Refusal(w.req, err)
-	}
-	if s.stop != nil {
-		s.stop()
-	}
-	s.armed = 0
-}
-
-// age has old offsets looked for.
-func (s *groupShard) age(c actor.Context) {
-	root, self := c.ActorSystem().Root, c.Self()
-	s.stopAge = s.clock.AfterFunc(s.owner.retentionCheck(), func() { root.Send(self, groupExpire{}) })
 }
 
 func (s *groupShard) expire(c actor.Context) {
@@ -389,10 +271,6 @@ func (s *groupShard) topicsGone(c actor.Context) {
 
 // close resigns: everything loaded is dropped with the actor.
 func (s *groupShard) close() {
-	s.cancel()
-	s.refuseAll(messages.ErrNotCoordinator)
-	if s.stopAge != nil {
-		s.stopAge()
-	}
-	s.core, s.storing, s.queue = nil, nil, nil
+	s.resign()
+	s.forget()
 }

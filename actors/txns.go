@@ -102,7 +102,8 @@ func (ts *Txns) List(ctx context.Context) ([]txns.Listed, error) {
 func (ts *Txns) Close() error { return ts.shards.close() }
 
 func (ts *Txns) shard(start shardStart) actor.Actor {
-	s := &txnShard{shardStart: start, owner: ts, waiting: map[txn.Ticket]txnRequest{}, clock: ts.config.Clock}
-	s.ctx, s.cancel = context.WithCancel(start.ctx)
-	return s
+	return &txnShard{
+		askedShard: newAskedShard[txn.Ticket, txns.Request, txns.Answer, txn.Write](start, ts.shards.config, txns.Refusal),
+		owner:      ts,
+	}
 }

@@ -10,48 +10,24 @@ import (
 	"go.uber.org/zap"
 
 	"kagami/fsm/txn"
-	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/batch"
 	"kagami/messages/txns"
 	"kagami/persistence"
 )
 
-// Limits of a shard of transactions.
-const (
-	txnWriteBytes    = 1 << 20 // stored by one append, beyond the first write
-	txnWaitMax       = 100_000 // requests that wait; more are refused
-	txnAppendTimeout = 5 * time.Second
-	txnIDTimeout     = 10 * time.Second
-	txnReloadDelay   = time.Second
-)
+// txnIDTimeout bounds getting producer ids.
+const txnIDTimeout = 10 * time.Second
 
-// Messages to a shard of transactions.
 type (
-	txnRequest struct {
-		req   txns.Request
-		reply chan<- txns.Answer // has room for it
-	}
-	txnLoaded struct {
-		attempt int64
-		core    *txn.Core
-		records int
-		end     int64
-		err     error
-	}
-	txnStored struct {
-		attempt int64
-		end     int64
-		err     error
-	}
+	txnRequest = shardRequest[txns.Request, txns.Answer]
+	txnLoaded  = shardLoaded[*txn.Core]
+	// txnIDs brings producer ids.
 	txnIDs struct {
 		attempt int64
 		ids     []int64
 		err     error
 	}
-	txnReload struct{ attempt int64 }
-	txnTick   struct{ attempt int64 }
-	txnExpire struct{}
 )
 
 // txnShard is the transaction coordinator of one partition of __transaction_state,
@@ -59,24 +35,12 @@ type (
 // append is on its way at a time; what is to be stored meanwhile becomes the next
 // one. Markers are written beside it.
 type txnShard struct {
-	shardStart // whose context bounds the shard's workers, ended in Stopping
+	askedShard[txn.Ticket, txns.Request, txns.Answer, txn.Write]
 
-	owner *Txns
-	clock clock.Clock
-
-	cancel  context.CancelFunc
-	attempt int64     // of loading; answers of an older one are dropped
+	owner   *Txns
 	core    *txn.Core // nil while loading
-	end     int64     // of the log, as far as core is a replay of it
-	ticket  txn.Ticket
-	waiting map[txn.Ticket]txnRequest
-	queue   []txn.Write
-	storing []txn.Write
-	asking  bool // for producer ids
+	asking  bool      // for producer ids
 	markers txnSender
-	armed   int64 // when the timer will tick, ms; 0 without one
-	stop    func() bool
-	stopAge func() bool
 }
 
 // Receive handles one message; it never waits.
@@ -84,7 +48,7 @@ func (s *txnShard) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.load(c)
-		s.age(c)
+		s.age(c, s.owner.settings().check)
 	case *actor.Stopping, *actor.Restarting:
 		s.close()
 	case txnRequest:
@@ -93,11 +57,11 @@ func (s *txnShard) Receive(c actor.Context) {
 		s.list(m)
 	case txnLoaded:
 		s.loaded(c, m)
-	case txnReload:
+	case shardReload:
 		if m.attempt == s.attempt {
 			s.load(c)
 		}
-	case txnStored:
+	case shardStored:
 		if m.attempt == s.attempt && s.storing != nil {
 			s.stored(c, m)
 		}
@@ -109,24 +73,21 @@ func (s *txnShard) Receive(c actor.Context) {
 		if m.attempt == s.attempt && s.core != nil {
 			s.markAgain(c)
 		}
-	case txnTick:
+	case shardTick:
 		if m.attempt == s.attempt && s.core != nil {
 			s.armed = 0
 			s.perform(c, s.core.Tick(s.now()))
 		}
-	case txnExpire:
+	case shardExpire:
 		s.expire(c)
-		s.age(c)
+		s.age(c, s.owner.settings().check)
 	}
 }
 
-func (s *txnShard) now() int64 { return s.clock.Now().UnixMilli() }
-
 // forget drops what was loaded and all that is on its way.
 func (s *txnShard) forget() {
-	s.attempt++
-	s.core, s.storing, s.queue, s.asking = nil, nil, nil, false
-	s.markers = txnSender{}
+	s.askedShard.forget()
+	s.core, s.asking, s.markers = nil, false, txnSender{}
 }
 
 // load replays the log in a worker.
@@ -174,21 +135,15 @@ func (s *txnShard) loaded(c actor.Context, m txnLoaded) {
 	s.perform(c, s.core.Loaded(s.now()))
 }
 
-func (s *txnShard) retryLoad(c actor.Context) {
-	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
-	s.clock.AfterFunc(txnReloadDelay, func() { root.Send(self, txnReload{attempt: attempt}) })
-}
-
 // request hands a request to the core, or refuses it.
 func (s *txnShard) request(c actor.Context, m txnRequest) {
 	if err := s.refuses(c); err != nil {
 		m.reply <- txns.Refusal(m.req, err)
 		return
 	}
-	s.ticket++
-	s.waiting[s.ticket] = m
+	ticket := s.wait(m)
 	s.core.SetConfig(s.owner.settings().Config)
-	s.perform(c, s.core.Handle(s.now(), s.ticket, m.req))
+	s.perform(c, s.core.Handle(s.now(), ticket, m.req))
 }
 
 func (s *txnShard) list(m shardList[txns.Listed]) {
@@ -203,24 +158,16 @@ func (s *txnShard) list(m shardList[txns.Listed]) {
 }
 
 func (s *txnShard) refuses(c actor.Context) error {
-	if s.core != nil && s.storing == nil && s.replica.Log().End() != s.end {
-		s.drop(c, errTxnsMoved)
+	if s.core != nil && s.moved() {
+		s.drop(c, errLogMoved)
 	}
-	switch {
-	case !s.replica.Leads():
-		return fmt.Errorf("transactions of shard %d: %w", s.number, messages.ErrNotCoordinator)
-	case s.core == nil:
-		return fmt.Errorf("transactions of shard %d: %w", s.number, messages.ErrCoordinatorLoading)
-	case len(s.waiting) >= txnWaitMax:
-		return fmt.Errorf("transactions of shard %d: %d requests wait: %w", s.number, len(s.waiting), messages.ErrCoordinatorNotAvailable)
-	}
-	return nil
+	return s.askedShard.refuses(s.core != nil)
 }
 
 // perform does what the core wants: answers, appends, markers, producer ids and a
 // timer.
 func (s *txnShard) perform(c actor.Context, e txn.Effects) {
-	s.answer(e.Replies)
+	s.answers(e.Replies)
 	s.queue = append(s.queue, e.Writes...)
 	if e.NeedID {
 		s.askIDs(c)
@@ -229,24 +176,10 @@ func (s *txnShard) perform(c actor.Context, e txn.Effects) {
 		s.mark(c, e.Markers)
 	}
 	s.next(c)
-	s.arm(c)
-}
-
-// arm has the core called at its next deadline.
-func (s *txnShard) arm(c actor.Context) {
-	if s.core == nil {
-		return
+	if s.core != nil {
+		at, ok := s.core.Wake()
+		s.arm(c, at, ok)
 	}
-	at, ok := s.core.Wake()
-	if !ok || s.armed != 0 && s.armed <= at {
-		return
-	}
-	if s.stop != nil {
-		s.stop()
-	}
-	s.armed = at
-	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
-	s.stop = s.clock.AfterFunc(time.Duration(max(0, at-s.now()))*time.Millisecond, func() { root.Send(self, txnTick{attempt: attempt}) })
 }
 
 // askIDs gets producer ids in a worker.
@@ -285,37 +218,18 @@ func (s *txnShard) next(c actor.Context) {
 	millis := s.now()
 	var records []batch.Record
 	size, n := 0, 0
-	for n < len(s.queue) && (n == 0 || size < txnWriteBytes) {
+	for n < len(s.queue) && (n == 0 || size < shardWriteBytes) {
 		key, value := txns.Encode(s.queue[n].Record)
 		records = append(records, batch.Record{Timestamp: millis, Key: key, Value: value})
 		size += len(key) + len(value)
 		n++
 	}
 	batches := batch.Append(nil, batch.Plain(), records...)
-	s.storing = append([]txn.Write(nil), s.queue[:n]...)
-	s.queue = append(s.queue[:0:0], s.queue[n:]...)
-	root, self, ctx, attempt, end := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.end
-	s.helpers.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, txnAppendTimeout, messages.ErrTimedOut)
-		defer cancel()
-		var info persistence.AppendInfo
-		err := errTxnsMoved
-		if s.replica.Log().End() == end {
-			info, err = s.replica.AppendInternal(ctx, batches)
-		}
-		if err == nil && info.FirstOffset != end {
-			err = errTxnsMoved
-		}
-		root.Send(self, txnStored{attempt: attempt, end: info.LastOffset + 1, err: err})
-	})
+	s.store(c, n, batches)
 }
 
-// errTxnsMoved: the log has more than was replayed; an append that was given up has
-// landed after all.
-var errTxnsMoved = fmt.Errorf("more came into the log than is known: %w", messages.ErrCoordinatorLoading)
-
 // stored takes the outcome of an append.
-func (s *txnShard) stored(c actor.Context, m txnStored) {
+func (s *txnShard) stored(c actor.Context, m shardStored) {
 	if m.err != nil {
 		s.drop(c, m.err)
 		return
@@ -331,12 +245,9 @@ func (s *txnShard) stored(c actor.Context, m txnStored) {
 	s.perform(c, all)
 }
 
-func (s *txnShard) answer(replies []txn.Reply) {
+func (s *txnShard) answers(replies []txn.Reply) {
 	for _, r := range replies {
-		if w, ok := s.waiting[r.Ticket]; ok {
-			delete(s.waiting, r.Ticket)
-			w.reply <- r.Answer
-		}
+		s.answer(r.Ticket, r.Answer)
 	}
 }
 
@@ -345,42 +256,12 @@ func (s *txnShard) answer(replies []txn.Reply) {
 func (s *txnShard) drop(c actor.Context, err error) {
 	s.log.Error("transactions are read again", zap.Error(err))
 	s.forget()
-	s.refuseAll(txnRefusal(err))
-	if errors.Is(err, errTxnsMoved) {
+	s.refuseStored(err)
+	if errors.Is(err, errLogMoved) {
 		s.load(c)
 		return
 	}
 	s.retryLoad(c)
-}
-
-// txnRefusal is what clients are told of an append that failed: ask for the
-// coordinator again, or later.
-func txnRefusal(err error) error {
-	switch {
-	case errors.Is(err, messages.ErrCoordinatorLoading):
-		return err
-	case errors.Is(err, messages.ErrNotLeader), errors.Is(err, messages.ErrFencedLeaderEpoch), errors.Is(err, messages.ErrStorage), errors.Is(err, persistence.ErrStorage):
-		return fmt.Errorf("append to %s: %w", messages.TransactionStateTopic, messages.ErrNotCoordinator)
-	default:
-		return fmt.Errorf("append to %s: %w", messages.TransactionStateTopic, messages.ErrCoordinatorNotAvailable)
-	}
-}
-
-func (s *txnShard) refuseAll(err error) {
-	for t, w := range s.waiting {
-		delete(s.waiting, t)
-		w.reply <- txns.Refusal(w.req, err)
-	}
-	if s.stop != nil {
-		s.stop()
-	}
-	s.armed = 0
-}
-
-// age has unused ids looked for.
-func (s *txnShard) age(c actor.Context) {
-	root, self := c.ActorSystem().Root, c.Self()
-	s.stopAge = s.clock.AfterFunc(s.owner.settings().check, func() { root.Send(self, txnExpire{}) })
 }
 
 func (s *txnShard) expire(c actor.Context) {
@@ -392,10 +273,6 @@ func (s *txnShard) expire(c actor.Context) {
 
 // close resigns: everything loaded is dropped with the actor.
 func (s *txnShard) close() {
-	s.cancel()
-	s.refuseAll(messages.ErrNotCoordinator)
-	if s.stopAge != nil {
-		s.stopAge()
-	}
+	s.resign()
 	s.forget()
 }
