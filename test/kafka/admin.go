@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func (c *Cluster) ElectLeader(ctx context.Context, topic string, partition int32
 	}
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
-	now, err := c.partition(ctx, adm, topic, partition)
+	now, err := c.known(ctx, adm, topic, partition)
 	if err != nil {
 		return err
 	}
@@ -134,8 +135,26 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int32) (id
 		return 0, 0, err
 	}
 	defer cl.Close()
-	p, err := c.partition(ctx, kadm.NewClient(cl), topic, partition)
+	p, err := c.known(ctx, kadm.NewClient(cl), topic, partition)
 	return int(p.Leader), p.LeaderEpoch, err
+}
+
+// newTopicWait: the controller answers before every broker knows a new topic.
+const newTopicWait = 30 * time.Second
+
+// known is partition once the broker that answers has heard of it.
+func (c *Cluster) known(ctx context.Context, adm *kadm.Client, topic string, partition int32) (p kadm.PartitionDetail, err error) {
+	ctx, cancel := context.WithTimeout(ctx, newTopicWait)
+	defer cancel()
+	var other error // one that waiting doesn't mend
+	err = Poll(ctx, func() error {
+		p, err = c.partition(ctx, adm, topic, partition)
+		if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.LeaderNotAvailable) {
+			other, err = err, nil
+		}
+		return err
+	})
+	return p, cmp.Or(other, err)
 }
 
 func (c *Cluster) partition(ctx context.Context, adm *kadm.Client, topic string, partition int32) (kadm.PartitionDetail, error) {
