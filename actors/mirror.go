@@ -166,6 +166,7 @@ type mirror struct {
 	view     *atomic.Pointer[SourceView] // published for readers outside
 	shown    *atomic.Pointer[[]string]   // names of the fetchers, likewise
 	failures *atomic.Int64               // refreshes that failed, of all mirrors
+	syncs    *syncCounts
 	clock    clock.Clock
 	log      *zap.Logger
 	plain    *zap.Logger // without the mirror's name, for those who add it
@@ -198,6 +199,11 @@ type mirror struct {
 	epochsWait   []*actor.PID
 	epochsNext   []*actor.PID
 	oneWay       bool // the source has no mirror API, and that was said
+	syncing      bool
+	syncWanted   bool      // as soon as possible
+	syncBegun    time.Time // the last one
+	syncCycle    int64     // cycle of the one on its way
+	told         *onceTold // of syncs
 
 	fetchers  map[fetcherKey]*fetcherChild // that take partitions
 	children  map[int64]*fetcherChild      // by id, those that are ending included
@@ -211,6 +217,7 @@ type mirror struct {
 func (m *mirror) Receive(c actor.Context) {
 	switch msg := c.Message().(type) {
 	case *actor.Started:
+		m.syncWanted = true
 		m.connect()
 		m.refresh(c, "start")
 		// Partitions that fetched in an earlier life of this actor come back.
@@ -231,6 +238,8 @@ func (m *mirror) Receive(c actor.Context) {
 		}
 	case refreshDone:
 		m.refreshed(c, msg)
+	case syncDone:
+		m.synced(c, msg)
 	case mirrorAwaitRefresh:
 		m.refreshNext = append(m.refreshNext, c.Sender())
 		m.refresh(c, "asked")
@@ -303,6 +312,7 @@ func (m *mirror) imageChanged(c actor.Context) {
 	if mi == nil {
 		return // the parent stops this actor
 	}
+	m.syncWanted = true
 	if now := connectionConfigs(mi.Configs); !sameConfigs(now, m.configs) {
 		m.log.Info("mirror settings changed, connecting anew")
 		m.drop(c)

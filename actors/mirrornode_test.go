@@ -275,6 +275,18 @@ func (n *mirrorNode) refresh() error {
 	return seen.err
 }
 
+// refreshTwice waits until a cycle has begun and ended after the call.
+func (n *mirrorNode) refreshTwice() {
+	n.t.Helper()
+	at := n.Mirrors.syncs.cycles.Load()
+	n.await("two cycles", func() error {
+		if now := n.Mirrors.syncs.cycles.Load(); now < at+2 {
+			return fmt.Errorf("%d of %d", now, at+2)
+		}
+		return nil
+	})
+}
+
 // never fails the test when a partition was in FAILED at any time.
 func (n *mirrorNode) neverFailed() {
 	n.t.Helper()

@@ -51,11 +51,7 @@ func (m *mirror) refresh(c actor.Context, reason string) {
 		return
 	}
 	m.refreshing, m.refreshAgain = true, false
-	r := refresher{
-		mirror: m.name, source: m.source, outside: m.outside, clock: m.clock, connection: m.configs,
-		log: m.log.With(zap.String("refresh", reason)), loops: m.loopSuspects(),
-		who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", m.node), ClientID: "mirror-" + m.name, RequestID: fmt.Sprintf("refresh-%d", m.clock.Now().UnixMilli())},
-	}
+	r := m.refresher(reason)
 	root, self, connection, cycle, ctx := c.ActorSystem().Root, c.Self(), m.connection, m.cycle, m.linked
 	m.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, refreshTimeout, fmt.Errorf("the source answers too slowly: %w", messages.ErrTimedOut))
@@ -65,6 +61,14 @@ func (m *mirror) refresh(c actor.Context, reason string) {
 		r.log.Debug("refresh cycle", zap.Duration("took", r.clock.Now().Sub(begun)))
 		root.Send(self, refreshDone{connection: connection, cycle: cycle, result: result})
 	})
+}
+
+func (m *mirror) refresher(reason string) refresher {
+	return refresher{
+		mirror: m.name, source: m.source, outside: m.outside, clock: m.clock, connection: m.configs,
+		log: m.log.With(zap.String("refresh", reason)), loops: m.loopSuspects(),
+		who: messages.Requester{Principal: fmt.Sprintf("User:node-%d", m.node), ClientID: "mirror-" + m.name, RequestID: fmt.Sprintf("refresh-%d", m.clock.Now().UnixMilli())},
+	}
 }
 
 // arm sets the timer for the next cycle.
@@ -129,6 +133,7 @@ func (m *mirror) answered(c actor.Context, r refreshResult) {
 	m.respread(c)
 	m.listener.Refreshed(m.name, true, well)
 	m.tellRefresh(c, refreshSeen{view: r.view})
+	m.sync(c, r)
 }
 
 func (m *mirror) tellRefresh(c actor.Context, seen refreshSeen) {

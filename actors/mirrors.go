@@ -34,6 +34,7 @@ type Mirrors struct {
 	handles  sync.Map                       // mirror name -> *mirrorHandle
 	newest   atomic.Pointer[metadata.Image] // for a parent that is restarted
 	failures atomic.Int64                   // refreshes that failed
+	syncs    syncCounts
 	helpers  sync.WaitGroup
 	cancel   context.CancelFunc
 	closed   atomic.Bool
@@ -264,9 +265,9 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
 			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
-			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
+			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, syncs: &p.owner.syncs, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
-			held: map[messages.TopicPartition]*heldFetch{}, suspects: map[string]suspect{},
+			held: map[messages.TopicPartition]*heldFetch{}, suspects: map[string]suspect{}, told: &onceTold{},
 		}
 		m.ctx, m.cancel = context.WithCancel(p.ctx)
 		return m

@@ -12,7 +12,9 @@ type TopicConfigs struct {
 	// Overrides are the keys that are set on the topic itself, without the source's
 	// broker defaults: what metadata sync copies.
 	Overrides map[string]string
-	Err       error // a *CodeError, TOPIC_AUTHORIZATION_FAILED for instance
+	// Hidden are keys that are set on the topic and whose value the source doesn't give.
+	Hidden []string
+	Err    error // a *CodeError, TOPIC_AUTHORIZATION_FAILED for instance
 }
 
 // TopicConfigs asks for the configs of topics (DescribeConfigs). Every name gets
@@ -50,7 +52,11 @@ func (s *Source) topicConfigs(ctx context.Context, names, keys []string) (map[st
 			if resp.Version == 0 {
 				override = !e.IsDefault
 			}
-			if override && !e.IsSensitive && e.Value != nil {
+			switch {
+			case !override:
+			case e.IsSensitive || e.Value == nil:
+				c.Hidden = append(c.Hidden, e.Name)
+			default:
 				c.Overrides[e.Name] = *e.Value
 			}
 		}
