@@ -68,6 +68,8 @@ type history struct {
 	died    int64   // everything below must survive the death of the process
 	what    string
 	lost    bool
+	stop    error        // what ends it; default ErrCrashed
+	redo    func() error // repeats the last operation, if it is a cut
 }
 
 func split(b []byte) (out [][]byte) {
@@ -80,7 +82,7 @@ func split(b []byte) (out [][]byte) {
 
 // step does one operation; false after the crash.
 func (h *history) step(kind int) bool {
-	h.before = h.now
+	h.before, h.redo = h.now, nil
 	end := h.now.end()
 	var err error
 	switch kind {
@@ -99,11 +101,13 @@ func (h *history) step(kind int) bool {
 		}
 		h.now = after
 		h.durable, h.died = min(h.durable, after.end()), min(h.died, after.end())
-		_, err = h.log.Truncate(to)
+		h.redo = func() error { _, err := h.log.Truncate(to); return err }
+		err = h.redo()
 	case 1:
 		h.what = "restart"
 		h.now = lineage{base: end + 5, start: end + 5}
-		_, err = h.log.RestartAt(end + 5)
+		h.redo = func() error { _, err := h.log.RestartAt(end + 5); return err }
+		err = h.redo()
 		if err == nil {
 			h.durable, h.died = end+5, end+5
 		}
@@ -137,7 +141,11 @@ func (h *history) step(kind int) bool {
 		}
 	}
 	if err != nil {
-		require.ErrorIs(h.t, err, faultfs.ErrCrashed, h.what)
+		stop := h.stop
+		if stop == nil {
+			stop = faultfs.ErrCrashed
+		}
+		require.ErrorIs(h.t, err, stop, h.what)
 	}
 	return err == nil
 }

@@ -26,8 +26,8 @@ import (
 //
 // Errors: damaged data wraps [ErrCorrupt] with offset and file; a failing disk
 // wraps [ErrStorage]. After a failed sync, cut or raise the log refuses writes
-// until it is closed and opened again (an fsync that failed once may have
-// dropped pages). What found no room may simply be tried again: an append or a
+// until Renew, or until it is closed and opened again (an fsync that failed once may
+// have dropped pages). What found no room may simply be tried again: an append or a
 // raise was taken back; a cut was not, and until the same call comes again, and
 // finishes it with the same result, the log takes no other change. An offset
 // outside [LogStart, End] wraps [ErrOffsetOutOfRange]; any call after Close,
@@ -142,6 +142,13 @@ type Log interface {
 	// Sync makes everything appended so far durable and need not move RecoveryPoint:
 	// one sync where Flush takes several. A crash reads from there again.
 	Sync() error
+	// Renew brings a log that refuses writes after a failure of its disk back, if the
+	// disk is well again: what isn't known to be durable is checked, written once more
+	// and synced. What is damaged ends the log: End may be lower than before, never
+	// higher but by a restart that had failed. A cut that had failed is finished. Without
+	// a failure, and for a cut that found no room, it does nothing. It waits for other
+	// changes by itself.
+	Renew() error
 	// SetConfig changes segment and flush settings from the next batch on.
 	SetConfig(Config)
 	// Close flushes, writes side files (producer snapshot, checkpoints) and closes.

@@ -427,6 +427,9 @@ func (l *memLog) Flush() error {
 // Sync is [Log.Sync].
 func (l *memLog) Sync() error { return l.Flush() }
 
+// Renew does nothing: the faults of a memory log end by themselves.
+func (l *memLog) Renew() error { return nil }
+
 // SetConfig is [Log.SetConfig].
 func (l *memLog) SetConfig(c Config) {
 	l.mu.Lock()

@@ -77,6 +77,10 @@ type recovery struct {
 	onFile    []EpochEntry // what the epoch checkpoint says, oldest first
 	dropped   bool         // files were removed: sync the folder
 	cutLimit  int64        // finish a truncation to here; MaxInt64 = none
+	// renew: the disk has failed since the log was opened, with its end at endMax. What
+	// stands above the recovery point is written once more.
+	renew  bool
+	endMax int64
 }
 
 // recover brings a log to a state in which all that was flushed is there and
@@ -90,7 +94,11 @@ type recovery struct {
 //
 // The caller holds wmu and fmu; nobody else sees the log yet, or mu is enough.
 func (l *segLog) recover() error {
-	r := &recovery{l: l, cutLimit: math.MaxInt64}
+	return (&recovery{l: l, cutLimit: math.MaxInt64}).run()
+}
+
+func (r *recovery) run() error {
+	l := r.l
 	if err := r.readFolder(); err != nil {
 		return err
 	}
@@ -240,6 +248,9 @@ func (r *recovery) readFolder() error {
 	}
 	if st.cutTo >= 0 {
 		r.cutLimit = st.cutTo
+	}
+	if r.renew { // above it is what was taken back
+		r.cutLimit = min(r.cutLimit, r.endMax)
 	}
 	return nil
 }

@@ -189,13 +189,13 @@ func (r *recovery) walkSegment(s *segment, from int64, at boundary) (reason stri
 	if err != nil {
 		return "", storageError("open", s.log.path(), err)
 	}
-	defer l.m.cache.release(s.log, false)
+	defer l.m.cache.release(s.log, r.renew)
 	sc := newScanner(f, s.log.path(), at.pos, size)
 	defer sc.close()
 	for {
 		h, pos, err := sc.next(s.next >= r.st.recoveryPoint)
 		if errors.Is(err, io.EOF) {
-			return "", nil
+			return "", r.sizeAgain(f, size)
 		}
 		if err == nil && (h.BaseOffset < s.next || h.LastOffset() < h.BaseOffset || h.LastOffset()-s.base > math.MaxInt32) {
 			err = &CorruptError{File: s.log.path(), Pos: pos, Offset: h.BaseOffset, Reason: "offsets out of order"}
@@ -211,6 +211,9 @@ func (r *recovery) walkSegment(s *segment, from int64, at boundary) (reason stri
 			return endOfCut, l.shorten(s.log, pos)
 		}
 		body, err := controlBody(h, pos, sc)
+		if err == nil {
+			err = r.again(sc, f, h.LastOffset(), pos, h.Size())
+		}
 		if err != nil {
 			return "", err
 		}

@@ -440,7 +440,11 @@ func (f *file) Sync() error {
 	if f.fs.LoseSyncs {
 		return nil
 	}
-	f.n.durable = append([]byte(nil), f.n.data...)
+	// Not all of data: what a failed sync has dropped isn't written by the next one.
+	f.n.durable = append([]byte(nil), f.n.durable...)
+	for _, w := range f.n.writes {
+		f.n.durable = w.apply(f.n.durable)
+	}
 	f.n.writes = nil
 	return nil
 }
