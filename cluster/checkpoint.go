@@ -26,8 +26,8 @@ const checkpointCompactBytes = 16 << 20
 // fsync, and a partition that nothing happens to costs none.
 //
 // All methods may be called from any goroutine. After a failed write or fsync
-// every later put fails (the kernel may have dropped the pages); the way out is
-// a restart.
+// every later put fails (the kernel may have dropped the pages) until Renew, or a
+// restart.
 type Checkpoints struct {
 	fs   persistence.FS
 	path string
@@ -43,8 +43,13 @@ type Checkpoints struct {
 	syncing   bool
 	syncDone  chan struct{} // closed when the running sync ends
 	failed    error
+	void      []stretch // of the file, with puts that failed
+	replaced  bool      // path may be another file than file, see failLocked
 	closed    bool
 }
+
+// stretch is a range of bytes.
+type stretch struct{ from, to int64 }
 
 // OpenCheckpoints opens or creates the checkpoint file of a data folder. A torn
 // tail is cut off; a damaged record is skipped and logged (its partition falls
@@ -147,10 +152,7 @@ func (c *Checkpoints) Rewrite(f func(*Checkpoint) bool) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if err := c.writeLocked(b); err != nil {
-		return err
-	}
-	if err := c.syncLocked(c.written); err != nil {
+	if err := c.durableLocked(b); err != nil {
 		return err
 	}
 	for key, cp := range changed {
@@ -180,13 +182,23 @@ func (c *Checkpoints) Delete(key messages.PartitionKey) error {
 func (c *Checkpoints) commit(b []byte, durable bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if durable {
+		return c.durableLocked(b)
+	}
+	return c.writeLocked(b)
+}
+
+// durableLocked writes and waits until that is on disk.
+func (c *Checkpoints) durableLocked(b []byte) error {
 	if err := c.writeLocked(b); err != nil {
 		return err
 	}
-	if !durable {
-		return nil
+	at := stretch{c.size - int64(len(b)), c.size}
+	err := c.syncLocked(c.written)
+	if err != nil && c.failed != nil {
+		c.void = append(c.void, at) // whoever put it goes on as if it weren't there
 	}
-	return c.syncLocked(c.written)
+	return err
 }
 
 func (c *Checkpoints) writeLocked(b []byte) error {
@@ -200,6 +212,7 @@ func (c *Checkpoints) writeLocked(b []byte) error {
 			c.compactAt = c.size + checkpointCompactBytes
 			c.log.Warn("checkpoint file not compacted, tried again later", zap.String("file", c.path), zap.Error(err))
 		case err != nil:
+			c.replaced = true
 			return c.failLocked("compact", err)
 		}
 	}

@@ -64,7 +64,7 @@ type direct struct {
 	key         messages.PartitionKey
 	scope       string // of fault points
 	state       journal.State
-	durable     journal.State // what the checkpoint file says
+	durable     journal.State // what the checkpoint file says; the log has that, synced
 	failed      error         // a cut that was decided and couldn't be carried out
 	again       func() error  // carries it out, set with failed
 	announced   Checkpoint    // what the file says of it, set with failed
@@ -311,7 +311,11 @@ func (d *direct) begin(next journal.State, op journal.Operation) error {
 	if err := d.log.Flush(); err != nil {
 		return fmt.Errorf("flush a baseline: %w", err)
 	}
-	return d.checkpoints.Put(true, d.checkpoint(next))
+	err := d.checkpoints.Put(true, d.checkpoint(next))
+	if err == nil {
+		d.durable = next
+	}
+	return err
 }
 
 // persist writes the current state.

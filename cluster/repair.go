@@ -135,9 +135,13 @@ func (s *streamed) gone() bool {
 	return s.ended
 }
 
-// repair carries out what was kept, or copies what was missed from another
+// repair renews the log if its disk has failed, carries out what was kept, or copies what was missed from another
 // replica and goes on from there.
 func (s *streamed) repair(ctx context.Context, from copier) error {
+	if err := s.renew(); err != nil {
+		s.findSpare(ctx, from)
+		return err
+	}
 	if ok, err := s.catchUp(); ok || err != nil {
 		if err != nil {
 			s.findSpare(ctx, from)

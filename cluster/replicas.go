@@ -36,6 +36,9 @@ type ReplicasOptions struct {
 	Checkpoints *Checkpoints
 	// Journal of a node of several; nil: each partition's journal is direct.
 	Journal *Journal
+	// Metadata is the metadata log's replica of a node that is alone; with the others it
+	// is brought back after a failure of the disk. May be nil.
+	Metadata *Replica
 	// Static is the node's own configuration, with Kafka's key names.
 	Static map[string]string
 	// FlushAlways syncs every append of data too. Internal topics always are. With a

@@ -12,9 +12,11 @@ import (
 // doubled up to the interval of retention.
 const openRetry = 5 * time.Second
 
-// reopen has partitions that couldn't be opened tried again and again.
+// reopen has partitions that couldn't be opened, and files that take no writes, tried
+// again and again.
 func (rs *Replicas) reopen(ctx context.Context) {
 	for wait := openRetry; rs.opts.Clock.Sleep(ctx, wait) == nil; {
+		rs.renew(ctx)
 		if rs.retry() {
 			wait = min(2*wait, max(rs.opts.RetentionInterval, openRetry))
 		} else {

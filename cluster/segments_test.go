@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type node struct {
 	replicas    *Replicas
 	cancel      func()
 	claims      int32
+	unsynced    *atomic.Pointer[string] // if set, files that can't be synced
 }
 
 func startNode(tb testing.TB, folder string) *node {
@@ -40,9 +42,13 @@ func (n *node) start() {
 	n.tb.Helper()
 	ctx, log := n.tb.Context(), zap.NewNop()
 	var err error
-	n.manager, err = persistence.Open(ctx, n.folder, persistence.Options{NodeID: 1, Logger: log})
+	var fsys persistence.FS = persistence.OSFS{}
+	if n.unsynced != nil {
+		fsys = failingFS{unsynced: n.unsynced}
+	}
+	n.manager, err = persistence.Open(ctx, n.folder, persistence.Options{NodeID: 1, FS: fsys, Logger: log})
 	require.NoError(n.tb, err)
-	n.checkpoints, err = OpenCheckpoints(persistence.OSFS{}, n.folder, log)
+	n.checkpoints, err = OpenCheckpoints(fsys, n.folder, log)
 	require.NoError(n.tb, err)
 	n.meta, err = OpenMetadataReplica(ctx, 1, n.manager, n.checkpoints, log)
 	require.NoError(n.tb, err)
@@ -50,7 +56,7 @@ func (n *node) start() {
 	require.NoError(n.tb, n.meta.Claim(ctx, n.claims))
 	n.store, err = metadata.Open(ctx, metadata.Options{Journal: n.meta, Source: n.meta, Dir: n.folder + "/" + messages.ClusterMetadataTopic + "-0", Now: func() int64 { return time.Now().UnixMilli() }, Logger: log})
 	require.NoError(n.tb, err)
-	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: 1, Logs: n.manager, Checkpoints: n.checkpoints, Logger: log})
+	n.replicas = NewReplicas(ctx, ReplicasOptions{Node: 1, Logs: n.manager, Checkpoints: n.checkpoints, Metadata: n.meta, Logger: log})
 	n.cancel = n.store.Subscribe(n.replicas.Apply)
 	require.NoError(n.tb, n.replicas.WaitApplied(ctx, n.store.Image().Offset()))
 }

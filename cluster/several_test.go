@@ -131,6 +131,8 @@ type several struct {
 	nodes   map[messages.NodeID]*severalNode
 	wait    bool // nodes start with the metadata of now, as processes do
 	quiet   bool // nothing happens by a timer of the journal's or of claims
+
+	unsynced *atomic.Pointer[string] // if set, files of all nodes that can't be synced
 }
 
 const severalShards = 3
@@ -223,7 +225,11 @@ func (n *severalNode) start() {
 		beat, isolatedAfter, retry = time.Hour, time.Hour, time.Hour
 	}
 	var err error
-	n.manager, err = persistence.Open(ctx, n.folder, persistence.Options{NodeID: n.id, Logger: log})
+	o := persistence.Options{NodeID: n.id, Logger: log}
+	if n.s.unsynced != nil {
+		o.FS = failingFS{unsynced: n.s.unsynced}
+	}
+	n.manager, err = persistence.Open(ctx, n.folder, o)
 	require.NoError(t, err)
 	n.checkpoints, err = OpenCheckpoints(persistence.OSFS{}, n.folder, log)
 	require.NoError(t, err)

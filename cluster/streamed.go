@@ -355,7 +355,7 @@ func (s *streamed) replayLocked() {
 	// Not before that is durable: others count on a whole replica, also after its crash.
 	s.behind, s.cause, s.whole = err != nil, err, err != nil
 	if err == nil {
-		s.held, s.spare = false, false
+		s.held, s.spare, s.d.durable = false, false, s.d.state
 	}
 }
 
@@ -451,7 +451,10 @@ func (s *streamed) stabilise() (hold bool, err error) {
 		return true, nil
 	}
 	// One that is behind is copied anyway: that its bytes aren't synced matters to nobody.
-	return false, s.d.checkpoints.Put(false, cp)
+	if err = s.d.checkpoints.Put(false, cp); err == nil && !cp.Behind {
+		s.d.durable = cp.State
+	}
+	return false, err
 }
 
 // State is [orderer.State].

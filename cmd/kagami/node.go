@@ -187,7 +187,7 @@ func (n *node) openBus(ctx context.Context) error {
 
 func (n *node) startReplicas(ctx context.Context) error {
 	n.replicas = cluster.NewReplicas(ctx, cluster.ReplicasOptions{
-		Node: n.settings.nodeID, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Static: n.settings.static,
+		Node: n.settings.nodeID, Logs: n.manager, Checkpoints: n.checkpoints, Journal: n.journal, Metadata: n.metaReplica, Static: n.settings.static,
 		RetentionInterval: n.settings.retentionInterval, Clock: n.clock, Logger: n.log,
 	})
 	n.defers(func(context.Context) error { return n.replicas.Close() })
