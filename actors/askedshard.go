@@ -166,12 +166,13 @@ func (s *askedShard[T, R, A, W]) arm(c actor.Context, at int64, ok bool) {
 }
 
 // store appends the first n writes of the queue, encoded, in a worker; the shard gets
-// a shardStored.
-func (s *askedShard[T, R, A, W]) store(c actor.Context, n int, batches []byte) {
+// a shardStored. Effect names it at fault points.
+func (s *askedShard[T, R, A, W]) store(c actor.Context, n int, batches []byte, effect string) {
 	s.storing = append([]W(nil), s.queue[:n]...)
 	s.queue = append(s.queue[:0:0], s.queue[n:]...)
-	root, self, ctx, attempt, end, replica := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.end, s.replica
+	root, self, ctx, attempt, end, replica, what := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.end, s.replica, s.what
 	s.helpers.Go(func() {
+		reached(what, effect, "before")
 		ctx, cancel := context.WithTimeoutCause(ctx, shardAppendTimeout, messages.ErrTimedOut)
 		defer cancel()
 		var info persistence.AppendInfo
@@ -182,6 +183,7 @@ func (s *askedShard[T, R, A, W]) store(c actor.Context, n int, batches []byte) {
 		if err == nil && info.FirstOffset != end {
 			err = errLogMoved
 		}
+		reached(what, effect, "after")
 		root.Send(self, shardStored{attempt: attempt, end: info.LastOffset + 1, err: err})
 	})
 }

@@ -5,8 +5,11 @@ import (
 	"strings"
 
 	"kagami/fsm"
+	"kagami/fsm/group"
+	"kagami/fsm/txn"
 	"kagami/internal/invariant"
 	"kagami/messages"
+	"kagami/messages/txns"
 )
 
 // reachedOutput names the fault point before or after an output of a partition
@@ -42,6 +45,54 @@ func writeName(w fsm.Write) string {
 	default:
 		return "note"
 	}
+}
+
+// storeOfTxn and storeOfGroup name an append of a coordinator by its first write, like
+// "transactions.store(PrepareCommit).before": in the middle between the log and what
+// follows from it.
+func storeOfTxn(w txn.Write) string {
+	if !invariant.FaultPoints {
+		return ""
+	}
+	if w.Record.State == nil {
+		return "store(tombstone)"
+	}
+	return "store(" + w.Record.State.Status.String() + ")"
+}
+
+func storeOfGroup(w group.Write) string {
+	switch {
+	case !invariant.FaultPoints:
+		return ""
+	case w.Marker != nil:
+		return "store(" + markerName(*w.Marker) + ")"
+	case len(w.Records) == 0:
+		return "store(nothing)"
+	case w.Txn != nil:
+		return "store(pending " + w.Records[0].Kind.String() + ")"
+	default:
+		return "store(" + w.Records[0].Kind.String() + ")"
+	}
+}
+
+func markerName(m txns.Marker) string {
+	if m.Commit {
+		return "COMMIT"
+	}
+	return "ABORT"
+}
+
+// reachedMarker names the fault point before or after a marker is written on the
+// partition's leader, like "marker.data.COMMIT.before".
+func reachedMarker(tp messages.TopicPartition, m txns.Marker, place string) {
+	if !invariant.FaultPoints {
+		return
+	}
+	scope := "data"
+	if tp.Topic == messages.ConsumerOffsetsTopic {
+		scope = "offsets"
+	}
+	invariant.Reached("marker." + scope + "." + markerName(m) + "." + place)
 }
 
 // reached names the fault point before or after an effect of a coordinator or of

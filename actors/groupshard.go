@@ -84,6 +84,7 @@ func (s *groupShard) load(c actor.Context) {
 	s.helpers.Go(func() {
 		end := log.End()
 		core, n, err := replayGroups(ctx, log, end, config, s.log)
+		reached(s.what, "load", "after")
 		root.Send(self, groupLoaded{attempt: attempt, core: core, records: n, end: end, err: err})
 	})
 }
@@ -202,7 +203,7 @@ func (s *groupShard) next(c actor.Context) {
 		batches = appendGroupBatch(batches, s.queue[n], millis)
 		n++
 	}
-	s.store(c, n, batches)
+	s.store(c, n, batches, storeOfGroup(s.queue[0]))
 }
 
 // appendGroupBatch is one batch of the records of one write.

@@ -61,6 +61,8 @@ func (w *TxnMarkers) write(ctx context.Context, m txns.Marker, tp messages.Topic
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	reachedMarker(tp, m, "before")
+	defer reachedMarker(tp, m, "after")
 	if tp.Topic == messages.ConsumerOffsetsTopic {
 		return w.Offsets(ctx, tp.Partition, m)
 	}

@@ -122,7 +122,9 @@ func (s *txnShard) send(c actor.Context, node messages.NodeID) {
 	s.helpers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(parent, txnMarkTimeout, messages.ErrTimedOut)
 		defer cancel()
+		reached(s.what, "markers", "before")
 		errs, err := write(ctx, node, markersOf(marks))
+		reached(s.what, "markers", "after")
 		if err == nil && len(errs) != len(marks) {
 			err = messages.ErrInvalidRequest
 		}

@@ -97,6 +97,7 @@ func (s *txnShard) load(c actor.Context) {
 	s.helpers.Go(func() {
 		end := log.End()
 		core, n, err := replayTxns(ctx, log, end, config, s.epoch, s.log)
+		reached(s.what, "load", "after")
 		root.Send(self, txnLoaded{attempt: attempt, core: core, records: n, end: end, err: err})
 	})
 }
@@ -225,7 +226,7 @@ func (s *txnShard) next(c actor.Context) {
 		n++
 	}
 	batches := batch.Append(nil, batch.Plain(), records...)
-	s.store(c, n, batches)
+	s.store(c, n, batches, storeOfTxn(s.queue[0]))
 }
 
 // stored takes the outcome of an append.
