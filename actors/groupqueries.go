@@ -21,10 +21,25 @@ func (gs *Groups) HandleQuery(ctx context.Context, msg []byte) ([]byte, error) {
 	if err := proto.Unmarshal(msg, &q); err != nil {
 		return nil, fmt.Errorf("%w: query can't be read: %w", messages.ErrInvalidRequest, err)
 	}
-	kind, ok := q.GetQuery().(*pb.Query_GroupList)
-	if !ok {
-		return nil, fmt.Errorf("%w: group coordinators have no answer to that query", messages.ErrInvalidRequest)
+	var result *pb.QueryResult
+	var err error
+	switch kind := q.GetQuery().(type) {
+	case *pb.Query_GroupList:
+		result, err = gs.groupList(ctx, kind.GroupList)
+	case *pb.Query_GroupOffsets:
+		result = gs.committed(ctx, kind.GroupOffsets)
+	case *pb.Query_FollowGroups:
+		result = gs.follow(ctx, kind.FollowGroups)
+	default:
+		err = fmt.Errorf("%w: group coordinators have no answer to that query", messages.ErrInvalidRequest)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(result)
+}
+
+func (gs *Groups) groupList(ctx context.Context, q *pb.GroupListQuery) (*pb.QueryResult, error) {
 	listed, err := gs.List(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +50,7 @@ func (gs *Groups) HandleQuery(ctx context.Context, msg []byte) ([]byte, error) {
 		shards = max(1, int32(len(t.Partitions)))
 	}
 	for _, l := range listed {
-		if want := kind.GroupList.GetGroup(); want != "" && want != l.Group {
+		if want := q.GetGroup(); want != "" && want != l.Group {
 			continue
 		}
 		out.Groups = append(out.Groups, &pb.GroupState{
@@ -45,5 +60,5 @@ func (gs *Groups) HandleQuery(ctx context.Context, msg []byte) ([]byte, error) {
 	}
 	slices.SortFunc(out.Groups, func(a, b *pb.GroupState) int { return cmp.Compare(a.GetGroup(), b.GetGroup()) })
 	out.Groups = out.Groups[:min(len(out.Groups), actorListLimit)]
-	return proto.Marshal(&pb.QueryResult{Result: &pb.QueryResult_GroupList{GroupList: out}})
+	return &pb.QueryResult{Result: &pb.QueryResult_GroupList{GroupList: out}}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
+	pb "kagami/messages/proto"
 	"kagami/persistence/metadata"
 )
 
@@ -27,6 +28,8 @@ type MirrorSettings struct {
 	Refresh        time.Duration // mirror.metadata.refresh.interval.ms
 	Fetchers       int32         // mirror.num.replica.fetchers
 	RequestTimeout time.Duration // replica.socket.timeout.ms
+	// OffsetsPartitions is offsets.topic.num.partitions, for when it is to be created.
+	OffsetsPartitions int32
 	// Worker has the fetch settings; identity and connection are filled in.
 	Worker fetch.WorkerConfig
 }
@@ -42,6 +45,12 @@ type mirrorOutside interface {
 	Bump(ctx context.Context, bumps []messages.EpochBump) ([]error, error)
 	// Coordinates reports whether this node leads the shard of the mirror.
 	Coordinates(mirror string) bool
+}
+
+// mirrorPeers are the nodes of this cluster, this one included, as a mirror's syncs ask
+// them.
+type mirrorPeers interface {
+	Query(ctx context.Context, node messages.NodeID, actor string, q *pb.Query) (*pb.QueryResult, error)
 }
 
 // mirrorListener passes on what concerns the mirror's partitions on this node.
@@ -161,6 +170,7 @@ type mirror struct {
 	name     string
 	node     messages.NodeID
 	outside  mirrorOutside
+	peers    mirrorPeers
 	listener mirrorListener
 	settings func() MirrorSettings
 	view     *atomic.Pointer[SourceView] // published for readers outside

@@ -42,6 +42,7 @@ type mirrorNode struct {
 	store      *metadata.Store
 	replicas   *cluster.Replicas
 	controller *Controller
+	groups     *Groups
 	logs       *observer.ObservedLogs
 	undo       []func() error
 }
@@ -52,7 +53,7 @@ func startMirrorNode(t *testing.T, dir string, static ...string) *mirrorNode {
 	core, logs := observer.New(zapcore.InfoLevel)
 	n := &mirrorNode{t: t, dir: dir, logs: logs, static: map[string]string{
 		configs.MirrorStateTopicPartitions: "3", configs.MirrorFailedRetryInitial: "50", configs.MirrorFetchBackoff: "50",
-		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "1000",
+		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "1000", configs.OffsetsTopicPartitions: "3",
 	}}
 	for _, s := range static {
 		k, v, _ := strings.Cut(s, "=")
@@ -106,6 +107,25 @@ func (n *mirrorNode) start(log *zap.Logger) {
 		Budget: fetch.NewBudget(64 << 20), Random: func() float64 { return 0.5 }, Clock: wall, Log: log,
 	})
 	defers(n.Node.Close)
+	n.groups = NewGroups(ctx, GroupsConfig{System: n.system, Node: 1, Static: n.static, Clock: wall, Log: log, Replica: func(tp messages.TopicPartition) (StateReplica, error) {
+		r, err := n.replicas.Get(tp)
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}})
+	defers(n.groups.Close)
+	n.groups.Settle(n.store.Image())
+	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) { n.groups.Apply(a.Image, a.Topics) })
+	defers(func() error { applied(); return nil })
+	rpc := cluster.NewActorRPC(bus)
+	defers(func() error { rpc.Close(); return nil })
+	require.NoError(t, rpc.RegisterActorHandler(func(ctx context.Context, name string, msg []byte) ([]byte, error) {
+		if name == GroupsActor {
+			return n.groups.HandleQuery(ctx, msg)
+		}
+		return n.HandleQuery(ctx, name, msg)
+	}))
 	n.submit(messages.RegisterNode{Node: messages.Node{ID: 1, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Host: "127.0.0.1", Port: 9094}}}})
 }
 

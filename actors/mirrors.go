@@ -21,6 +21,7 @@ type MirrorsConfig struct {
 	System   *actor.ActorSystem
 	Node     messages.NodeID
 	Outside  mirrorOutside
+	Peers    mirrorPeers
 	Settings func() MirrorSettings
 	Clock    clock.Clock
 	Log      *zap.Logger
@@ -264,7 +265,7 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	log := plain.With(zap.String(messages.FieldMirror, name))
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
-			name: name, node: config.Node, outside: config.Outside, listener: p.owner.listener, settings: config.Settings,
+			name: name, node: config.Node, outside: config.Outside, peers: config.Peers, listener: p.owner.listener, settings: config.Settings,
 			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, syncs: &p.owner.syncs, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
 			held: map[messages.TopicPartition]*heldFetch{}, suspects: map[string]suspect{}, told: &onceTold{},

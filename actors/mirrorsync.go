@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/persistence/metadata"
 )
@@ -21,6 +22,7 @@ type SyncTask int8
 // The tasks, in the order of a cycle.
 const (
 	SyncTopicConfigs SyncTask = iota + 1
+	SyncGroups
 )
 
 // String names the task in logs.
@@ -28,6 +30,8 @@ func (t SyncTask) String() string {
 	switch t {
 	case SyncTopicConfigs:
 		return "topic configs"
+	case SyncGroups:
+		return "offsets of consumer groups"
 	default:
 		return "unknown"
 	}
@@ -39,6 +43,7 @@ var syncTasks = []struct {
 	run  func(s *syncer, ctx context.Context, topics []*metadata.Topic) error
 }{
 	{SyncTopicConfigs, (*syncer).topicConfigs},
+	{SyncGroups, (*syncer).groups},
 }
 
 // syncTaskTimeout bounds one task: one that hangs costs the others that long at most.
@@ -46,8 +51,8 @@ const syncTaskTimeout = 2 * time.Minute
 
 // syncCounts are of all mirrors of a node, since its start.
 type syncCounts struct {
-	failed [SyncTopicConfigs + 1]atomic.Int64 // by task
-	cycles atomic.Int64                       // that ended
+	failed [SyncGroups + 1]atomic.Int64 // by task
+	cycles atomic.Int64                 // that ended
 }
 
 // SyncErrors is how often a task has failed since the start.
@@ -70,7 +75,9 @@ func (m *mirror) sync(c actor.Context, r refreshResult) {
 		return // after that one; or by whoever coordinates
 	}
 	m.syncing, m.syncWanted, m.syncBegun = true, false, now
-	s := &syncer{refresher: m.refresher("sync"), view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) }}
+	s := &syncer{
+		refresher: m.refresher("sync"), peers: m.peers, wall: m.clock, settings: m.settings(), view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) },
+	}
 	for _, name := range r.healthy {
 		s.healthy[name] = struct{}{}
 	}
@@ -99,10 +106,13 @@ func (m *mirror) synced(c actor.Context, done syncDone) {
 // forgotten.
 type syncer struct {
 	refresher
-	view    *SourceView
-	healthy map[string]struct{} // topics that are the same ones on both sides
-	told    *onceTold
-	count   func(SyncTask)
+	peers    mirrorPeers
+	wall     clock.Clock
+	settings MirrorSettings
+	view     *SourceView
+	healthy  map[string]struct{} // topics that are the same ones on both sides
+	told     *onceTold
+	count    func(SyncTask)
 }
 
 // run carries out one task after the other; one that fails stops none.

@@ -66,7 +66,7 @@ func NewNode(ctx context.Context, config NodeConfig) *Node {
 	})
 	listener := &lateListener{}
 	n.Mirrors = NewMirrors(ctx, MirrorsConfig{
-		System: config.System, Node: config.Node, Outside: nodeOutside{n}, Settings: n.mirrorSettings, Clock: config.Clock, Log: config.Log,
+		System: config.System, Node: config.Node, Outside: nodeOutside{n}, Peers: cluster.NewActorRPC(config.Bus), Settings: n.mirrorSettings, Clock: config.Clock, Log: config.Log,
 	}, listener)
 	link := n.Mirrors.Link()
 	n.Partitions = NewPartitions(ctx, PartitionsConfig{
@@ -154,9 +154,10 @@ func (n *Node) mirrorSettings() MirrorSettings {
 	v := n.settings()
 	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
 	return MirrorSettings{
-		Refresh:        ms(configs.MirrorRefreshInterval),
-		Fetchers:       int32(v.Int64(configs.MirrorNumReplicaFetchers)),
-		RequestTimeout: ms(configs.ReplicaSocketTimeout),
+		Refresh:           ms(configs.MirrorRefreshInterval),
+		Fetchers:          int32(v.Int64(configs.MirrorNumReplicaFetchers)),
+		OffsetsPartitions: int32(v.Int64(configs.OffsetsTopicPartitions)),
+		RequestTimeout:    ms(configs.ReplicaSocketTimeout),
 		Worker: fetch.WorkerConfig{
 			MaxWait:           ms(configs.ReplicaFetchWaitMax),
 			MinBytes:          int32(v.Int64(configs.ReplicaFetchMinBytes)),

@@ -69,6 +69,10 @@ func (n *Node) query(ctx context.Context, name string, q *pb.Query) (*pb.QueryRe
 			l, err := n.MirrorList(ctx, kind.MirrorList.GetMirror())
 			return &pb.QueryResult{Result: &pb.QueryResult_MirrorList{MirrorList: l}}, err
 		}
+	case *pb.Query_PartitionRanges:
+		if name == NodeActor {
+			return &pb.QueryResult{Result: &pb.QueryResult_PartitionRanges{PartitionRanges: n.partitionRanges(kind.PartitionRanges)}}, nil
+		}
 	case *pb.Query_PartitionState:
 		if rest, ok := strings.CutPrefix(name, partActorPrefix); ok {
 			s, err := n.partitionState(rest)

@@ -127,9 +127,22 @@ var actorErrors = []struct {
 	{pb.Code_CODE_UNKNOWN_ACTOR, ErrUnknownActor},
 	{pb.Code_CODE_NOT_READY, ErrNotReady},
 	{pb.Code_CODE_NOT_LEADER, messages.ErrNotLeader},
+	{pb.Code_CODE_NOT_LEADER, messages.ErrNotCoordinator},
+	{pb.Code_CODE_NOT_READY, messages.ErrCoordinatorLoading},
 	{pb.Code_CODE_BAD_REQUEST, messages.ErrInvalidRequest},
 	{pb.Code_CODE_TIMED_OUT, messages.ErrTimedOut},
 	{pb.Code_CODE_TIMED_OUT, context.DeadlineExceeded},
+}
+
+// ErrorStatus is an error as it crosses nodes, and StatusError what it is there.
+func ErrorStatus(err error) *pb.Status { return errorStatus(err) }
+
+// StatusError is the error of a status, nil if there is none.
+func StatusError(s *pb.Status) error {
+	if s == nil {
+		return nil
+	}
+	return statusError(s)
 }
 
 func errorStatus(err error) *pb.Status {

@@ -56,13 +56,43 @@ func (s *Source) GroupOffsets(ctx context.Context, group string) (map[messages.T
 	if err != nil {
 		return nil, s.kadmError("OffsetFetch of group "+group, err)
 	}
+	return committedOffsets(fetched), nil
+}
+
+// GroupOffsets is what a group has committed, or why that isn't known.
+type GroupOffsets struct {
+	Offsets map[messages.TopicPartition]CommittedOffset
+	Err     error
+}
+
+// GroupsOffsets is GroupOffsets for many groups, with one request for each broker that
+// coordinates some (2.8 and later; before that one for each group). Every group is in
+// the answer.
+func (s *Source) GroupsOffsets(ctx context.Context, groups []string) map[string]GroupOffsets {
+	fetched := kadm.NewClient(s.client).FetchManyOffsets(ctx, groups...)
+	out := make(map[string]GroupOffsets, len(groups))
+	for _, name := range groups {
+		f, ok := fetched[name]
+		switch {
+		case !ok:
+			out[name] = GroupOffsets{Err: s.unanswered("OffsetFetch of group "+name, errNotInAnswer)}
+		case f.Err != nil:
+			out[name] = GroupOffsets{Err: s.kadmError("OffsetFetch of group "+name, f.Err)}
+		default:
+			out[name] = GroupOffsets{Offsets: committedOffsets(f.Fetched)}
+		}
+	}
+	return out
+}
+
+func committedOffsets(fetched kadm.OffsetResponses) map[messages.TopicPartition]CommittedOffset {
 	out := make(map[messages.TopicPartition]CommittedOffset)
 	fetched.Each(func(o kadm.OffsetResponse) {
 		if o.Err == nil && o.At >= 0 {
 			out[messages.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = CommittedOffset{Offset: o.At, LeaderEpoch: o.LeaderEpoch, Metadata: o.Metadata}
 		}
 	})
-	return out, nil
+	return out
 }
 
 // SourceACL is one ACL binding of the source, in Kafka's numbers.

@@ -242,6 +242,10 @@ func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request
 		c.describeConsumer(ticket, r)
 	case groups.EndTxn:
 		c.endTxn(ticket, r)
+	case groups.Look:
+		c.reply(ticket, c.committed(r))
+	case groups.Follow:
+		c.settled(r.Group, func() { c.follow(now, ticket, r) })
 	case groups.Delete:
 		c.settled(r.Group, func() { c.deleteGroup(ticket, r) })
 	default:

@@ -257,12 +257,14 @@ func Refusal(r Request, err error) Answer {
 		return &Synced{Err: err}
 	case Leave:
 		return &Left{Err: err}
-	case Commit, DeleteOffsets:
+	case Commit, DeleteOffsets, Follow:
 		return &Committed{Err: err}
 	case Fetch:
 		return &Fetched{Err: err}
 	case Describe:
 		return &Described{Err: err}
+	case Look:
+		return &Looked{Err: err}
 	case Beat:
 		return &Beaten{Err: err, Member: r.Member, Epoch: r.Epoch}
 	case DescribeConsumer:
