@@ -15,6 +15,8 @@ import (
 type Sample struct {
 	States        map[messages.State]int // partitions by state
 	RefreshErrors int64                  // refreshes of source metadata that failed, since the start
+	ConfigErrors  int64                  // syncs of topic configs that failed, likewise
+	GroupErrors   int64                  // and of offsets of consumer groups
 	Partitions    []PartitionSample      // those that are being copied
 	Fetchers      int                    // workers
 	Groups        []GroupSample          // that this node coordinates, by type and state
@@ -76,6 +78,14 @@ func mirrorMetrics() []metric {
 		{
 			name: manager + "topic_metadata_refresh_error_total", help: "Refreshes of source topic metadata that failed.", kind: prometheus.CounterValue,
 			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.RefreshErrors)) },
+		},
+		{
+			name: manager + "topic_config_sync_error_total", help: "Syncs of topic configs that failed.", kind: prometheus.CounterValue,
+			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.ConfigErrors)) },
+		},
+		{
+			name: manager + "consumer_group_offset_sync_error_total", help: "Syncs of consumer group offsets that failed, as a whole or for some groups.", kind: prometheus.CounterValue,
+			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.GroupErrors)) },
 		},
 		{
 			name: fetcher + "max_lag", help: "Largest lag, records, of all partitions that are being copied.", kind: prometheus.GaugeValue,

@@ -22,7 +22,7 @@ func TestMetricsGolden(t *testing.T) {
 	h := MetricsHandler(func() Sample {
 		return Sample{
 			States:        map[messages.State]int{messages.StateMirroring: 2, messages.StateFailed: 1},
-			RefreshErrors: 4, Fetchers: 1,
+			RefreshErrors: 4, ConfigErrors: 5, GroupErrors: 6, Fetchers: 1,
 			Groups: []GroupSample{
 				{Type: "classic", State: "Stable", Groups: 2, Members: 5, Offsets: 7}, {Type: "consumer", State: "Empty", Groups: 1, Offsets: 1},
 			},

@@ -357,7 +357,10 @@ func (n *node) serveAdmin(context.Context) error {
 
 // sample is the node's mirroring at this moment, for metrics.
 func (n *node) sample() admin.Sample {
-	s := admin.Sample{States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample()}
+	s := admin.Sample{
+		States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample(),
+		ConfigErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncTopicConfigs), GroupErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncGroups),
+	}
 	for _, m := range n.store.Image().Mirrors() {
 		s.Fetchers += len(n.mirroring.Mirrors.Fetchers(m.Name))
 	}
