@@ -137,6 +137,9 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 		return fmt.Errorf("%s partition %d moves: %w", t.Name, p.Partition, messages.ErrNotLeader)
 	case errors.Is(err, messages.ErrReadOnlyTopic):
 		return s.readOnly(t, p.Partition)
+	case errors.Is(err, persistence.ErrOutOfOrderSequence), errors.Is(err, persistence.ErrInvalidProducerEpoch), errors.Is(err, persistence.ErrInvalidTxnState):
+		rp.LogStartOffset = part.State().LogStart
+		return err
 	case err != nil:
 		return err
 	}

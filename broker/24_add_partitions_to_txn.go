@@ -23,9 +23,8 @@ import (
 
 // Versions of AddPartitionsToTxn.
 const (
-	addPartitionsFenced    = 2
-	addPartitionsBatched   = 4
-	addPartitionsAbortable = 5
+	addPartitionsFenced  = 2
+	addPartitionsBatched = 4
 )
 
 func (s *Server) handleAddPartitionsToTxn(ctx context.Context, r *request) reply {
@@ -86,7 +85,7 @@ func appendPartitions(dst []messages.TopicPartition, topic string, partitions []
 func (s *Server) addPartitions(ctx context.Context, r *request, add txns.Add) []int16 {
 	codes := make([]int16, len(add.Partitions))
 	all := func(err error) []int16 {
-		code := txnCode(r, err, addPartitionsFenced, addPartitionsAbortable)
+		code := txnCode(r, err, addPartitionsFenced, addPartitionsBatched)
 		for i := range codes {
 			codes[i] = code
 		}
@@ -120,7 +119,7 @@ func (s *Server) addPartitions(ctx context.Context, r *request, add txns.Add) []
 		return all(out.Err)
 	}
 	for i, err := range out.Partitions {
-		codes[i] = txnCode(r, err, addPartitionsFenced, addPartitionsAbortable)
+		codes[i] = txnCode(r, err, addPartitionsFenced, addPartitionsBatched)
 	}
 	return codes
 }

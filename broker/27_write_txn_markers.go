@@ -55,7 +55,9 @@ func (s *Server) handleWriteTxnMarkers(ctx context.Context, r *request) reply {
 			errs = errs[len(t.Partitions):]
 			rm.Topics = append(rm.Topics, rt)
 		}
-		resp.Markers = append(resp.Markers, rm)
+		if len(rm.Topics) > 0 { // one of no partitions isn't answered, as in Kafka
+			resp.Markers = append(resp.Markers, rm)
+		}
 	}
 	return answer(resp)
 }

@@ -12,6 +12,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -67,6 +68,10 @@ func (s *Server) handleTxnOffsetCommit(ctx context.Context, r *request) reply {
 				refused = out.Positions[stored]
 				stored++
 			}
+			if errors.Is(refused, messages.ErrStaleMemberEpoch) {
+				// Producers don't know the code of the consumer protocol.
+				refused = fmt.Errorf("%w: %w", messages.ErrIllegalGeneration, refused)
+			}
 			rp := kmsg.NewTxnOffsetCommitResponseTopicPartition()
 			rp.Partition, rp.ErrorCode = p.Partition, txnCode(r, refused, 0, txnCommitAbortable)
 			rt.Partitions = append(rt.Partitions, rp)
@@ -84,7 +89,10 @@ func (s *Server) commitTxn(ctx context.Context, r *request, req *kmsg.TxnOffsetC
 	if !s.allowed(r, OpRead, KindGroup, req.Group) {
 		return nil, messages.ErrGroupNotAuthorized
 	}
-	if len(commit.Positions) == 0 {
+	switch {
+	case req.Group == "":
+		return nil, fmt.Errorf("%w: no group", messages.ErrInvalidGroupID)
+	case len(commit.Positions) == 0:
 		return &groups.Committed{}, nil
 	}
 	img := s.image()

@@ -7,9 +7,11 @@ package broker
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kagami/messages"
 	"kagami/messages/txns"
 )
 
@@ -20,16 +22,24 @@ func (s *Server) handleDescribeTransactions(ctx context.Context, r *request) rep
 	for _, id := range req.TransactionalIDs {
 		state := kmsg.NewDescribeTransactionsResponseTransactionState()
 		state.TransactionalID = id
-		out, err := askTxn[*txns.Described](ctx, s, r, OpDescribe, txns.Describe{Txn: txns.Txn(id)})
-		if err == nil {
-			err = out.Err
-		}
+		out, err := s.describedTxn(ctx, r, id)
 		if state.ErrorCode = r.code(err); err == nil {
 			s.describeTxn(r, &state, out)
 		}
 		resp.TransactionStates = append(resp.TransactionStates, state)
 	}
 	return answer(resp)
+}
+
+func (s *Server) describedTxn(ctx context.Context, r *request, id string) (*txns.Described, error) {
+	if id == "" {
+		return nil, fmt.Errorf("%w: no transactional id", messages.ErrInvalidRequest)
+	}
+	out, err := askTxn[*txns.Described](ctx, s, r, OpDescribe, txns.Describe{Txn: txns.Txn(id)})
+	if err == nil {
+		err = out.Err
+	}
+	return out, err
 }
 
 func (s *Server) describeTxn(r *request, state *kmsg.DescribeTransactionsResponseTransactionState, out *txns.Described) {

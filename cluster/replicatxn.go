@@ -16,12 +16,16 @@ import (
 // txnGuards are the producers whose first batch of a transaction is about to come
 // into a partition: from before their coordinator is asked until the batch is
 // stored. A marker takes the guard away, so that what it ended can't go on behind it
-// (KIP-890).
+// (KIP-890). The guard of a batch that was refused stays: a later one of a producer that
+// sends several at a time may not come before it (KAFKA-14920).
 type txnGuards struct {
 	mu    sync.Mutex
 	users map[*persistence.TxnGuard]int
 	byID  map[int64]*persistence.TxnGuard
 }
+
+// txnGuardsRefusedMax bounds the guards of refused batches in a partition.
+const txnGuardsRefusedMax = 1000
 
 // GuardTxn is called before the coordinator is asked whether a producer's
 // transaction includes the partition, with the sequence of the batch to come. The
@@ -59,8 +63,22 @@ func (r *Replica) ReleaseTxn(id int64, guard *persistence.TxnGuard) {
 		return
 	}
 	delete(g.users, guard)
-	if g.byID[id] == guard {
-		delete(g.byID, id)
+	e, ok := r.log.Producer(id)
+	if g.byID[id] == guard && ok && e.TxnFirstOffset != messages.NoOffset && e.ProducerEpoch == guard.Epoch {
+		delete(g.byID, id) // it is stored
+	}
+	g.tidyLocked()
+}
+
+// tidyLocked drops refused ones where there are too many.
+func (g *txnGuards) tidyLocked() {
+	for id, guard := range g.byID {
+		if len(g.byID)-len(g.users) <= txnGuardsRefusedMax {
+			return
+		}
+		if g.users[guard] == 0 {
+			delete(g.byID, id)
+		}
 	}
 }
 

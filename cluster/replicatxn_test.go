@@ -70,6 +70,40 @@ func TestTxnGuards(t *testing.T) {
 	require.Empty(t, r.guards.users)
 }
 
+// TestRefusedBatchKeepsItsPlace: of an older client that sends several batches at a time,
+// the first is refused while its coordinator can't be asked; the second may not come
+// before it (KAFKA-14920). What is kept for that is bounded, and goes with the marker.
+func TestRefusedBatchKeepsItsPlace(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	defer n.stop()
+	n.change(topicRecords("t", 1, 1)...)
+	r := n.get("t", 0)
+	me := txns.Producer{ID: 7, Epoch: 2}
+	write := func(sequence int32) error {
+		guard := r.GuardTxn(me, txns.V0, sequence)
+		defer r.ReleaseTxn(me.ID, guard)
+		opts := anyEpoch
+		opts.Txn = guard
+		_, err := r.AppendClient(t.Context(), sequenced(me, sequence, batch.AttrTransactional, 1), opts)
+		return err
+	}
+	r.ReleaseTxn(me.ID, r.GuardTxn(me, txns.V0, 0)) // the coordinator wasn't there
+	require.ErrorIs(t, write(1), persistence.ErrOutOfOrderSequence)
+	require.NoError(t, write(0))
+	require.NoError(t, write(1))
+	require.Empty(t, r.guards.byID)
+
+	for id := range int64(2 * txnGuardsRefusedMax) {
+		r.ReleaseTxn(100+id, r.GuardTxn(txns.Producer{ID: 100 + id}, txns.V0, 0))
+	}
+	require.Len(t, r.guards.byID, txnGuardsRefusedMax)
+	require.Empty(t, r.guards.users)
+	for id := range int64(2 * txnGuardsRefusedMax) {
+		r.EndTxnGuard(txns.Marker{Producer: txns.Producer{ID: 100 + id}})
+	}
+	require.Empty(t, r.guards.byID)
+}
+
 // TestMarkersAreFenced: by the producer's epoch, by the coordinator's, and by mirrors.
 func TestMarkersAreFenced(t *testing.T) {
 	n := startNode(t, t.TempDir())

@@ -233,3 +233,30 @@ func TestLoadedGoesOn(t *testing.T) {
 	d.mark()
 	require.Equal(t, txns.CompleteCommit, d.ask(txns.Describe{Txn: "x"}).(*txns.Described).Status)
 }
+
+// TestFencedProducerGoesOn: who was too late, or asks for a new epoch while its own
+// transaction is open, gets the epoch that the abort has fenced it with (KIP-588), until
+// somebody else has asked for one.
+func TestFencedProducerGoesOn(t *testing.T) {
+	for _, v := range []txns.Version{txns.V0, txns.V2} {
+		me := txns.Producer{ID: 5, Epoch: 3}
+		fenced := txns.Producer{ID: 5, Epoch: 4}
+		late := func() *desk {
+			d := newDesk(t, stored(txns.Ongoing, v, 3))
+			d.now = 2000
+			d.do(d.c.Tick(d.now))
+			d.mark()
+			return d
+		}
+		require.Equal(t, fenced, late().init(me).Producer, "after the time-out")
+
+		d := late()
+		require.Equal(t, int16(5), d.init(txns.None()).Producer.Epoch)
+		require.ErrorIs(t, d.init(me).Err, messages.ErrProducerFenced)
+
+		d = newDesk(t, stored(txns.Ongoing, v, 3))
+		require.ErrorIs(t, d.init(me).Err, messages.ErrConcurrentTransactions)
+		d.mark()
+		require.Equal(t, fenced, d.init(me).Producer, "over its own transaction")
+	}
+}

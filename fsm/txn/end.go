@@ -92,7 +92,8 @@ func (t *txn) wrong(r txns.End) error {
 }
 
 // abort ends an open transaction against its producer, who is fenced by the next
-// epoch. False: it waits for a producer id.
+// epoch, and may go on with it by InitProducerId while nobody else has asked for one
+// (KIP-588). False: it waits for a producer id.
 func (c *Core) abort(now int64, t *txn, w want) bool {
 	fence := t.State
 	if !t.Version.Bumps() && fence.Epoch < 1<<15-1 {
@@ -123,7 +124,7 @@ func (c *Core) decideFrom(now int64, t *txn, next txns.State, commit bool, v txn
 	case v.Bumps() && next.Epoch < 1<<15-1:
 		next.Epoch, last = next.Epoch+1, next.Epoch
 	case next.Epoch != t.Epoch:
-		last = txns.NoEpoch // fenced
+		last = t.Epoch // fenced
 	}
 	next.Status = txns.PrepareAbort
 	if commit {

@@ -54,7 +54,9 @@ func startSides(t *testing.T) [2]*side {
 	prefix := "d" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"
 	kafkaAddr, kagamiAddr := os.Getenv(kafkaEnv), os.Getenv(kagamiEnv)
 	if kafkaAddr == "" {
-		kafkaAddr = kafka.Start(t, kafka.Options{Version: kafka.V44, Properties: sharedSettings()}).Addr(1)
+		settings := sharedSettings()
+		settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "200" // here each has its timer
+		kafkaAddr = kafka.Start(t, kafka.Options{Version: kafka.V44, Properties: settings}).Addr(1)
 	}
 	if kagamiAddr == "" {
 		kagamiAddr = e2e.StartNode(t, e2e.NodeOptions{Properties: sharedSettings()}).Bootstrap()
@@ -69,6 +71,7 @@ func startSides(t *testing.T) [2]*side {
 // sharedSettings are the same on both sides, so that they don't count as differences.
 func sharedSettings() map[string]string {
 	return map[string]string{
+		"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5",
 		"log.segment.delete.delay.ms": "500", "group.initial.rebalance.delay.ms": "0",
 		// As here: a target assignment for each change, at once.
 		"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false",

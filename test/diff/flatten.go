@@ -93,6 +93,9 @@ func (s *side) list(out flat, path string, v reflect.Value) {
 		for i := range v.Len() {
 			items[i] = fmt.Sprint(reflect.Indirect(v.Index(i)).Interface())
 		}
+		if strings.Contains(path, "__consumer_offsets") {
+			slices.Sort(items) // a set
+		}
 		out[path] = "[" + strings.Join(items, " ") + "]"
 		return
 	}
@@ -185,11 +188,14 @@ func (s *side) special(path, name string, v reflect.Value) (string, bool) {
 			return sign(int64(x)), true
 		}
 	case int64:
-		if slices.Contains([]string{"ProducerID", "FinalizedFeaturesEpoch", "TotalBytes", "UsableBytes", "LogAppendTime", "Timestamp"}, name) && !strings.HasPrefix(path, "exact") {
-			if name == "Timestamp" || name == "LogAppendTime" {
+		if slices.Contains([]string{"ProducerID", "FinalizedFeaturesEpoch", "TotalBytes", "UsableBytes", "LogAppendTime", "Timestamp", "LastTimestamp", "StartTimestamp"}, name) && !strings.HasPrefix(path, "exact") {
+			if strings.HasSuffix(name, "Timestamp") || name == "LogAppendTime" {
 				return when(x), true
 			}
 			if name == "ProducerID" && x >= 0 {
+				if txn, ok := s.producers[x]; ok {
+					return "id of " + txn, true
+				}
 				return "an id", true
 			}
 			return sign(x), true
@@ -273,8 +279,11 @@ func records(b []byte) string {
 			break
 		}
 		attributes, crc := binary.BigEndian.Uint16(b[21:]), fmt.Sprintf("%08x", binary.BigEndian.Uint32(b[17:]))
-		if attributes&batch.AttrLogAppendTime != 0 {
+		switch {
+		case attributes&batch.AttrLogAppendTime != 0:
 			crc = "of its time"
+		case int64(binary.BigEndian.Uint64(b[43:])) >= 0:
+			crc = fmt.Sprintf("of its producer, epoch %d, sequence %d", int16(binary.BigEndian.Uint16(b[51:])), int32(binary.BigEndian.Uint32(b[53:])))
 		}
 		out = append(out, fmt.Sprintf("batch at %d, %d bytes, attributes %d, crc %s", binary.BigEndian.Uint64(b), size, attributes, crc))
 		b = b[size:]

@@ -25,5 +25,6 @@ func script() []step {
 		deleteRecordsSteps(),
 		deleteTopicsSteps(),
 		groupSteps(),
+		txnSteps(),
 	)
 }

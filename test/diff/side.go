@@ -26,11 +26,12 @@ type side struct {
 	seq        int32
 	ids        map[string][16]byte // topic ids by name
 	names      map[[16]byte]string
-	kept       map[string]any // what a step keeps for later ones
+	kept       map[string]any   // what a step keeps for later ones
+	producers  map[int64]string // transactional ids by producer id
 }
 
 func newSide(name, addr, prefix string) *side {
-	return &side{name: name, addr: addr, prefix: prefix, ids: map[string][16]byte{}, names: map[[16]byte]string{}, kept: map[string]any{}}
+	return &side{name: name, addr: addr, prefix: prefix, ids: map[string][16]byte{}, names: map[[16]byte]string{}, kept: map[string]any{}, producers: map[int64]string{}}
 }
 
 func (s *side) close() {
