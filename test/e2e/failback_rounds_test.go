@@ -192,7 +192,7 @@ func (f *failback) caughtUp(from, to *cluster) {
 	ctx, cancel := context.WithTimeout(f.ctx, convergeTimeout)
 	defer cancel()
 	require.NoError(f.t, AwaitStates(ctx, to.adm, "m", []string{roundsTopic}, roundsPartitions, "MIRRORING"))
-	require.NoError(f.t, AwaitEqual(ctx, from.side, to.side, roundsTopic))
+	require.NoError(f.t, AwaitCut(ctx, from.side, to.side, roundsTopic))
 }
 
 func (f *failback) stop(c *cluster) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"kagami/client"
 	"kagami/test/kafka"
@@ -86,6 +87,19 @@ func AwaitEnds(ctx context.Context, a, b *Side, topics ...string) error {
 		}
 	}
 	return nil
+}
+
+// cutWait is how long a start may still have to cut what only B has, after both logs
+// happen to end at the same offset.
+const cutWait = 30 * time.Second
+
+// AwaitCut waits until the topics are equal, for B which has records of its own that a
+// start takes away: it may be MIRRORING at the right end already before its first fetch
+// finds the difference.
+func AwaitCut(ctx context.Context, a, b *Side, topics ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, cutWait)
+	defer cancel()
+	return kafka.Poll(ctx, func() error { return AwaitEqual(ctx, a, b, topics...) })
 }
 
 // AwaitEqual waits until the bounds of the topics agree, and returns the first
