@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -75,6 +76,9 @@ type fetcherStep struct {
 // newFetcher makes the actor; helpers counts every goroutine that outlives a
 // Receive, and its owner waits for them.
 func newFetcher(ctx context.Context, id int64, config fetch.WorkerConfig, helpers *sync.WaitGroup, log *zap.Logger) *fetcher {
+	if config.Stats == nil {
+		config.Stats = fetch.NewStats(config.Clock)
+	}
 	f := &fetcher{id: id, config: config, helpers: helpers, log: log, queues: map[messages.TopicPartition][]fetcherStep{}}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
@@ -100,6 +104,7 @@ func (f *fetcher) Receive(c actor.Context) {
 	case *actor.Started:
 		f.worker, f.fault = fetch.NewWorker(f.ctx, f.config)
 		if f.fault != nil {
+			f.config.Stats.CountDead(1)
 			f.log.Error("fetcher can't start", zap.Error(f.fault))
 		}
 	case *actor.Stopping, *actor.Restarting:
@@ -158,6 +163,9 @@ func (f *fetcher) done(c actor.Context, m fetcherDone) {
 func (f *fetcher) close(c actor.Context) {
 	f.cancel()
 	w, id, root, parent := f.worker, f.id, c.ActorSystem().Root, c.Parent()
+	if w == nil && f.fault != nil && !errors.Is(f.fault, fetch.ErrClosed) {
+		f.config.Stats.CountDead(-1)
+	}
 	f.worker, f.fault = nil, fetch.ErrClosed
 	f.helpers.Go(func() {
 		if w != nil {

@@ -44,6 +44,7 @@ type Node struct {
 
 	config   NodeConfig
 	throttle *fetch.Meter
+	fetches  *fetch.Stats
 	states   StateClient
 	cancels  []func()
 }
@@ -52,6 +53,7 @@ type Node struct {
 // ctx carries values only. The caller closes the node before what it was given.
 func NewNode(ctx context.Context, config NodeConfig) *Node {
 	n := &Node{config: config}
+	n.fetches = fetch.NewStats(config.Clock)
 	n.throttle = fetch.NewMeter(config.Clock, n.settings().Int64(configs.MirrorThrottledRate))
 	n.states = NewStateClient(config.Bus, config.Store.Image, config.Clock)
 	n.Coordinators = NewCoordinators(ctx, CoordinatorsConfig{
@@ -123,6 +125,9 @@ func (n *Node) Progress(h *PartitionHandle) (source, end, lag int64, ok bool) {
 	return s.SourceHighWatermark, end, max(0, s.SourceHighWatermark-end), true
 }
 
+// Fetches counts what this node's fetchers do.
+func (n *Node) Fetches() *fetch.Stats { return n.fetches }
+
 // settings are the node's effective configs now.
 func (n *Node) settings() configs.Values {
 	return configs.BrokerValues(n.config.Store.Image().BrokerConfig(n.config.Node), n.config.Static)
@@ -163,9 +168,11 @@ func (n *Node) mirrorSettings() MirrorSettings {
 			MinBytes:          int32(v.Int64(configs.ReplicaFetchMinBytes)),
 			MaxBytes:          int32(v.Int64(configs.ReplicaFetchResponseMaxBytes)),
 			PartitionMaxBytes: int32(v.Int64(configs.ReplicaFetchMaxBytes)),
+			WindowMaxBytes:    int32(v.Int64(configs.FetchWindowBytes)),
 			Backoff:           ms(configs.MirrorFetchBackoff),
 			Budget:            n.config.Budget,
 			Throttle:          n.throttle,
+			Stats:             n.fetches,
 			AppendersMore:     n.appenders(),
 		},
 	}

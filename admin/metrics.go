@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,7 +20,11 @@ type Sample struct {
 	GroupErrors   int64                  // and of offsets of consumer groups
 	Partitions    []PartitionSample      // those that are being copied
 	Fetchers      int                    // workers
-	Groups        []GroupSample          // that this node coordinates, by type and state
+	Workers       []WorkerSample
+	DeadFetchers  int64 // workers that couldn't be made
+	Traffic       TrafficSample
+	Version       string        // of the program
+	Groups        []GroupSample // that this node coordinates, by type and state
 }
 
 // GroupSample counts the groups of one type in one state.
@@ -35,6 +40,20 @@ type PartitionSample struct {
 	Partition string
 	Lag       int64 // records, -1 if not known
 	Bytes     int64 // copied since the start
+}
+
+// WorkerSample is one live worker.
+type WorkerSample struct {
+	ClientID, Mirror, Host, Port string
+
+	Requests, Bytes int64   // since it began
+	Rate            float64 // requests a second
+}
+
+// TrafficSample is what clients and mirrors moved since the start.
+type TrafficSample struct {
+	BytesIn, MessagesIn, BytesOut, MirroredBytesIn int64
+	Produce, Fetch, FailedProduce, FailedFetch     int64
 }
 
 // metric is one row of the table of metrics: Kafka's names of the specification
@@ -63,7 +82,9 @@ func stateMetric(name string, state messages.State) metric {
 	}
 }
 
-func metrics() []metric { return append(mirrorMetrics(), groupMetrics()...) }
+func metrics() []metric {
+	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), groupMetrics())
+}
 
 func mirrorMetrics() []metric {
 	return []metric{
@@ -104,18 +125,6 @@ func mirrorMetrics() []metric {
 		{
 			name: fetcher + "fetchers", help: "Workers: one per mirror, source broker and fetcher number.", kind: prometheus.GaugeValue,
 			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.Fetchers)) },
-		},
-		{
-			name: "kafka_server_fetcher_stats_bytes_total", help: "Bytes copied from the source of a mirror.", kind: prometheus.CounterValue, labels: []string{"mirror"},
-			values: func(s *Sample, add func(float64, ...string)) {
-				sums := map[string]int64{}
-				for _, p := range s.Partitions {
-					sums[p.Mirror] += p.Bytes
-				}
-				for mirror, n := range sums {
-					add(float64(n), mirror)
-				}
-			},
 		},
 		{
 			name: "kafka_server_fetcher_lag_metrics_consumer_lag", help: "Lag, records, of one partition that is being copied.", kind: prometheus.GaugeValue,

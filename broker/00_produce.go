@@ -92,6 +92,7 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 		}
 		resp.Topics = append(resp.Topics, rt)
 	}
+	s.traffic.produced(req, resp)
 	if req.Acks == acksNone {
 		if failed != nil {
 			return reply{drop: failed}

@@ -122,6 +122,7 @@ func (s *Server) handleFetch(ctx context.Context, r *request) reply {
 	}()
 	f.run(ctx)
 	out.targets = p.filter()
+	s.traffic.fetched(out)
 	if req.Version >= fetchLeaderHints {
 		out.nodes = s.hintNodes(r.listener, out.targets)
 	}

@@ -26,6 +26,7 @@ type Server struct {
 	sessions *sessionCache
 	quotas   *quotas
 	pids     producerIDs
+	traffic  traffic
 
 	// opening holds a token per batch that is being decompressed, decoding a
 	// weight per byte of big requests that are being decoded: both bound memory.

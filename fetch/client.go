@@ -40,6 +40,15 @@ type clientOptions struct {
 	// quiet silences kgo while it says true: during an outage we have said what is
 	// wrong, and kgo would say it again with every attempt. nil = never.
 	quiet func() bool
+	wait  *waitMeter // of its connections; nil = none
+}
+
+func (o clientOptions) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := o.config.dial(ctx, network, address)
+	if o.wait == nil {
+		return c, err
+	}
+	return o.wait.wrap(c, err)
 }
 
 func (o clientOptions) level() kgo.LogLevel {
@@ -71,7 +80,7 @@ func newClient(o clientOptions) (*kgo.Client, error) {
 		kgo.BrokerMaxReadBytes(frameBytesMax),
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(kzap.New(o.log.WithOptions(zap.AddStacktrace(zapcore.DPanicLevel)), kzap.LevelFn(o.level))),
-		kgo.Dialer(o.config.dial),
+		kgo.Dialer(o.dial),
 	}
 	switch o.config.Mechanism {
 	case "PLAIN":

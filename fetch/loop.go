@@ -39,6 +39,7 @@ type round struct {
 type member struct {
 	p      *partition
 	offset int64
+	asked  int32 // bytes at most
 }
 
 // run is the worker's loop.
@@ -91,11 +92,11 @@ func (w *Worker) plan(now time.Time) round {
 	r := round{byID: true, members: make(map[messages.TopicPartition]member, len(w.order)), names: make(map[messages.TopicID]string)}
 	quench := w.cfg.Throttle != nil && w.cfg.Throttle.Exceeded()
 	for _, p := range w.order {
-		want, ready, until := p.ready(now, w.cfg.Credit, quench)
+		want, ready, until := p.ready(now, w.cfg.Credit, quench, &w.window)
 		switch ready {
 		case readyYes:
 			r.wants = append(r.wants, want)
-			r.members[p.tp] = member{p: p, offset: want.position.offset}
+			r.members[p.tp] = member{p: p, offset: want.position.offset, asked: want.position.maxBytes}
 			r.byID = r.byID && !p.id.IsZero()
 			r.names[p.id] = p.tp.Topic
 		case readyBusy:
@@ -151,7 +152,8 @@ type cappedFetch struct {
 func (c cappedFetch) MaxVersion() int16 { return c.highest }
 
 func (w *Worker) fetch(ctx context.Context, r round) {
-	reserve := max(reserveMin, min(w.lastBytes, int64(w.cfg.MaxBytes)))
+	limit := w.window.size(w.cfg.MaxBytes)
+	reserve := max(reserveMin, min(w.lastBytes, int64(limit)))
 	if w.cfg.Budget.Reserve(ctx, reserve) != nil {
 		return
 	}
@@ -162,7 +164,7 @@ func (w *Worker) fetch(ctx context.Context, r round) {
 		req.MaxWaitMillis = min(req.MaxWaitMillis, int32(busyWait.Milliseconds()))
 	}
 	req.MinBytes = w.cfg.MinBytes
-	req.MaxBytes = w.cfg.MaxBytes
+	req.MaxBytes = limit
 	for _, want := range r.wants {
 		req.MaxBytes = max(req.MaxBytes, want.position.maxBytes)
 	}
@@ -171,10 +173,13 @@ func (w *Worker) fetch(ctx context.Context, r round) {
 		capped.highest = req.MaxVersion()
 	}
 	w.session.request(req, r.wants, r.byID)
+	began := w.clock.Now()
 	kresp, err := w.client.SeedBrokers()[0].Request(ctx, capped)
 	resp, ok := kresp.(*kmsg.FetchResponse)
 	if err == nil && ok {
-		w.answered(ctx, r, resp)
+		whole := w.clock.Now().Sub(began)
+		bounded := w.answered(ctx, r, resp, int64(limit))
+		w.window.answered(bounded, w.wait.last(), whole)
 	} else if ctx.Err() == nil {
 		w.unanswered(r, &ConnectionError{Address: w.cfg.Address, Request: "Fetch", Err: err})
 	}
@@ -203,8 +208,9 @@ func (w *Worker) unanswered(r round, err *ConnectionError) {
 	w.log.Log(level, "source broker doesn't answer, backing off", zap.Error(err), zap.Duration("backoff", w.cfg.Backoff))
 }
 
-// answered takes an answer apart.
-func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse) {
+// answered takes an answer apart. bounded says that there would have been more but
+// for the sizes that were asked for, limit of them all.
+func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse, limit int64) (bounded bool) {
 	now := w.clock.Now()
 	if w.faults > 0 {
 		w.log.Info("source broker answers again", zap.Int("failed_requests", w.faults))
@@ -216,11 +222,11 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 	}
 	if resp.ErrorCode != 0 {
 		w.refused(r, now, resp.ErrorCode)
-		return
+		return false
 	}
 	if !w.session.answered(resp.Version, resp.SessionID) {
 		w.log.Debug("answer of another fetch session dropped", zap.Int32("session", resp.SessionID))
-		return
+		return false
 	}
 	w.sessionFaults = 0
 	brokers := make(map[int32]kmsg.FetchResponseBroker, len(resp.Brokers))
@@ -238,7 +244,9 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 			tp := messages.TopicPartition{Topic: name, Partition: t.Partitions[i].Partition}
 			if m, ok := r.members[tp]; ok {
 				told[tp] = struct{}{}
-				total += w.deliver(ctx, m, &t.Partitions[i], brokers, resp.Version)
+				n := w.deliver(ctx, m, &t.Partitions[i], brokers, resp.Version)
+				total += n
+				bounded = bounded || n > int64(m.asked/2)
 			}
 		}
 	}
@@ -248,7 +256,9 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 		}
 	}
 	w.lastBytes = total
+	w.stats.answered(total)
 	w.rotate(resp, r)
+	return resp.ThrottleMillis == 0 && (bounded || total > limit/2)
 }
 
 // refused is an error code for the whole answer.

@@ -208,9 +208,14 @@ const (
 )
 
 // ready says whether the partition goes into a request that is made now.
-func (p *partition) ready(now time.Time, credit int, quench bool) (w want, r readiness, until time.Time) {
+func (p *partition) ready(now time.Time, credit int, quench bool, window *window) (w want, r readiness, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	size := p.maxSize
+	if window.stretch > 1 && !p.throttled { // a throttle is kept by small steps
+		size = window.size(size)
+		credit = max(credit, int(size)+1)
+	}
 	switch {
 	case p.gone:
 		return w, readyGone, until
@@ -221,7 +226,7 @@ func (p *partition) ready(now time.Time, credit int, quench bool) (w want, r rea
 	case p.throttled && quench:
 		return w, readyQuenched, until
 	}
-	w = want{tp: p.tp, id: p.id, position: position{offset: p.next, leaderEpoch: p.sle, lastEpoch: p.lastEpoch, maxBytes: p.maxSize}}
+	w = want{tp: p.tp, id: p.id, position: position{offset: p.next, leaderEpoch: p.sle, lastEpoch: p.lastEpoch, maxBytes: size}}
 	return w, readyYes, until
 }
 

@@ -29,13 +29,17 @@ type WorkerConfig struct {
 	// PartitionMaxBytes is replica.fetch.max.bytes; default 1048576. A first batch
 	// that is larger arrives whole.
 	PartitionMaxBytes int32
+	// WindowMaxBytes is kagami.fetch.window.max.bytes: a request to a source that is
+	// far asks for so much instead, of a partition and together. Default 0: it doesn't.
+	WindowMaxBytes int32
 	// Backoff is mirror.fetch.backoff.ms; at least 10 ms, so that a source which
 	// refuses at once costs no core.
 	Backoff time.Duration
 	// RequestTimeout is replica.socket.timeout.ms; default 30 s.
 	RequestTimeout time.Duration
 	// Credit is the bytes of one partition that may wait for their append before
-	// it is left out of the next request; default two times PartitionMaxBytes.
+	// it is left out of the next request; default two times PartitionMaxBytes. At least
+	// what a request asks for, so that one is on its way while another is appended.
 	Credit int
 	// Appenders is how many partitions may be appending at once; default 8.
 	Appenders int
@@ -45,6 +49,7 @@ type WorkerConfig struct {
 
 	Budget   *Budget  // of the node; nil = no limit
 	Throttle Throttle // of the node; nil = none
+	Stats    *Stats   // of the node; nil = one of its own
 	Clock    clock.Clock
 	Log      *zap.Logger
 }
@@ -75,6 +80,9 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	if c.Budget == nil {
 		c.Budget = NewBudget(1 << 62)
 	}
+	if c.Stats == nil {
+		c.Stats = NewStats(c.Clock)
+	}
 	c.Backoff = max(c.Backoff, backoffMin)
 	return c
 }
@@ -99,7 +107,7 @@ func (c WorkerConfig) Validate() error {
 	check(c.Address != "", "no address of source broker %d", c.SourceBroker)
 	check(c.MaxWait >= 0, "max wait %s is negative", c.MaxWait)
 	check(c.Backoff >= 0, "backoff %s is negative", c.Backoff)
-	check(c.MaxBytes >= 0 && c.PartitionMaxBytes >= 0 && c.MinBytes >= 0, "negative fetch sizes")
+	check(c.MaxBytes >= 0 && c.PartitionMaxBytes >= 0 && c.MinBytes >= 0 && c.WindowMaxBytes >= 0, "negative fetch sizes")
 	return errors.Join(faults...)
 }
 

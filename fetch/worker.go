@@ -39,6 +39,9 @@ type Worker struct {
 	faults        int          // requests in a row without an answer
 	sessionFaults int
 	lastBytes     int64
+	wait          *waitMeter
+	stats         *WorkerStats
+	window        window
 
 	mu         sync.Mutex
 	partitions map[messages.TopicPartition]*partition
@@ -58,9 +61,9 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	log := cfg.Log.With(zap.String(messages.FieldMirror, cfg.Mirror), zap.Int32(messages.FieldSource, int32(cfg.SourceBroker)), zap.String("worker", cfg.Name()))
-	outage := &atomic.Bool{}
+	outage, wait := &atomic.Bool{}, &waitMeter{clock: cfg.Clock}
 	client, err := newClient(clientOptions{
-		config: cfg.Source, clientID: cfg.ClientID(), seeds: []string{cfg.Address}, timeout: cfg.RequestTimeout, log: log, quiet: outage.Load,
+		config: cfg.Source, clientID: cfg.ClientID(), seeds: []string{cfg.Address}, timeout: cfg.RequestTimeout, log: log, quiet: outage.Load, wait: wait,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open connection to source %s: %w", cfg.Address, err)
@@ -69,6 +72,7 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, log: log, clock: cfg.Clock, client: client, cancel: cancel, outage: outage,
 		wake: make(chan struct{}, 1), partitions: make(map[messages.TopicPartition]*partition), lastBytes: 64 << 10,
+		wait: wait, stats: cfg.Stats.worker(cfg), window: window{limit: cfg.WindowMaxBytes, stretch: 1},
 	}
 	w.done.Go(func() { w.run(ctx) })
 	return w, nil
@@ -165,6 +169,7 @@ func (w *Worker) Close() error {
 		}
 		w.cancel(ErrClosed)
 		w.client.Close()
+		w.stats.close()
 	}
 	w.done.Wait()
 	return nil

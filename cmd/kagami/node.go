@@ -361,6 +361,7 @@ func (n *node) sample() admin.Sample {
 		States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample(),
 		ConfigErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncTopicConfigs), GroupErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncGroups),
 	}
+	n.sampleTraffic(&s)
 	for _, m := range n.store.Image().Mirrors() {
 		s.Fetchers += len(n.mirroring.Mirrors.Fetchers(m.Name))
 	}
@@ -377,6 +378,19 @@ func (n *node) sample() admin.Sample {
 		return true
 	})
 	return s
+}
+
+// sampleTraffic adds what clients and fetchers moved.
+func (n *node) sampleTraffic(s *admin.Sample) {
+	fetches, clients := n.mirroring.Fetches(), n.broker.Traffic()
+	s.Version, s.DeadFetchers = version(), fetches.Dead()
+	for _, w := range fetches.Workers() {
+		s.Workers = append(s.Workers, admin.WorkerSample(w))
+	}
+	s.Traffic = admin.TrafficSample{
+		BytesIn: clients.BytesIn, MessagesIn: clients.MessagesIn, BytesOut: clients.BytesOut, MirroredBytesIn: fetches.Bytes(),
+		Produce: clients.Produce, Fetch: clients.Fetch, FailedProduce: clients.FailedProduce, FailedFetch: clients.FailedFetch,
+	}
 }
 
 // self is this node as a requester.

@@ -72,6 +72,7 @@ const (
 	CleanerMapBytes = "log.cleaner.dedupe.buffer.size"
 	CleanerRate     = "log.cleaner.io.max.bytes.per.second"
 
+	FetchWindowBytes   = "kagami.fetch.window.max.bytes"
 	ReadyMaxLagRecords = "kagami.ready.max.lag.records"
 	ReadyMaxLagMs      = "kagami.ready.max.lag.ms"
 )
@@ -214,6 +215,7 @@ func brokerOwnDefs() []Def {
 		{Name: "kagami.log.level", Type: TypeString, Default: new("info"), Change: ChangeRestart, check: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the node's own log."},
 		{Name: "kagami.log.format", Type: TypeString, Default: new("console"), Change: ChangeRestart, check: oneOf("console", "json"), Doc: "Form of the node's own log."},
 		{Name: "kagami.pprof.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Serve Go's profiler on the admin address."},
+		{Name: FetchWindowBytes, Type: TypeInt, Default: new("33554432"), Change: ChangeRestart, check: between(0, 268435456), Doc: "A mirror fetch from a source that is far (10 ms and more until the first byte of an answer, and most of the time spent on that) asks for more than replica.fetch.response.max.bytes and replica.fetch.max.bytes, at most so many bytes, so that a long way is filled. Partitions under mirror.replication.throttled.replicas don't. 0: never."},
 		{Name: ReadyMaxLagRecords, Type: TypeLong, Default: new("10000"), check: atLeast(0), Doc: "/readyz answers 503 while a MIRRORING partition that this node leads lags by more records."},
 		{Name: ReadyMaxLagMs, Type: TypeLong, Default: new("30000"), check: atLeast(0), Doc: "The same by the age, ms, of the oldest record not yet copied."},
 	}
