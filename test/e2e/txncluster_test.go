@@ -69,12 +69,14 @@ func txnRounds(t *testing.T) (first, rounds int) {
 type txnWorld struct {
 	*world
 	history *TxnHistory
+	groups  *GroupHistory
 	topics  []string
 }
 
-// TestClusterTransactions: nodes are killed in the middle of transactions, paused, cut off
+// TestClusterTransactions (and groups): nodes are killed in the middle of transactions, paused, cut off
 // and restarted, under members of a group that consume, transform and produce exactly once,
-// and producers of wide transactions. In the end every transaction is whole or not there,
+// and producers of wide transactions, beside groups of both protocols whose members come
+// and go. In the end every transaction is whole or not there,
 // nothing hangs, and all replicas are equal. KAGAMI_TXN_PROTOCOL=consumer has the group
 // be one of the consumer protocol.
 func TestClusterTransactions(t *testing.T) {
@@ -88,12 +90,15 @@ func TestClusterTransactions(t *testing.T) {
 		"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "100",
 	}})
 	w := &txnWorld{world: clusterWorldOf(t, nil, nodes), topics: []string{txnIn, txnOut, txnWide, messages.TransactionStateTopic, messages.ConsumerOffsetsTopic}}
-	w.createTopics(3, txnIn, txnOut, txnWide)
+	w.createTopics(3, txnIn, txnOut, txnWide, groupIn)
 	w.history, err = StartTxnHistory(nodes.Bootstrap(), TxnHistoryOptions{
 		Partitions: 3, Transformers: 3, Writers: 3, Timeout: 15 * time.Second, Next: os.Getenv("KAGAMI_TXN_PROTOCOL") == "consumer",
 	})
 	require.NoError(t, err)
 	defer w.history.Stop()
+	w.groups, err = StartGroupHistory(nodes.Bootstrap(), 3, false)
+	require.NoError(t, err)
+	defer w.groups.Stop()
 	w.working()
 	for i := first - 1; i < first-1+rounds; i++ {
 		w.runFor(time.Duration(rng.IntN(500)) * time.Millisecond)
@@ -102,8 +107,9 @@ func TestClusterTransactions(t *testing.T) {
 		what := w.hitTxns(fault, 1+rng.IntN(12))
 		t.Logf("round %d: %s, %s; over after %v, %s", i+1, fault, what, time.Since(began).Round(time.Millisecond), w.history.Counts())
 	}
+	require.NoError(t, w.groups.Check(w.ctx, w.b))
 	require.NoError(t, w.history.Check(w.ctx, w.b))
-	t.Log(w.history.Counts())
+	t.Logf("%s; %d offsets of groups", w.history.Counts(), w.groups.Acked())
 	w.replicas(3, w.topics...)
 	w.owners()
 }
@@ -120,12 +126,15 @@ func (w *world) createTopics(partitions int32, topics ...string) {
 // working waits until more transactions are committed.
 func (w *txnWorld) working() {
 	w.t.Helper()
-	at := w.history.Committed()
+	at, acked := w.history.Committed(), w.groups.Acked()
 	ctx, cancel := context.WithTimeout(w.ctx, healTimeout)
 	defer cancel()
 	require.NoError(w.t, kafka.Poll(ctx, func() error {
 		if n := w.history.Committed(); n < at+10 {
 			return fmt.Errorf("%d transactions are committed, %d were: %s", n, at, w.history.Counts())
+		}
+		if n := w.groups.Acked(); n < acked+10 {
+			return fmt.Errorf("%d offsets of groups are committed, %d were", n, acked)
 		}
 		return nil
 	}))

@@ -39,6 +39,8 @@ type TxnHistoryOptions struct {
 	Transformers, Writers int
 	// Next: the group is one of the consumer protocol (KIP-848).
 	Next bool
+	// Cleaned: the logs of coordinators are compacted, and judged by their ends alone.
+	Cleaned bool
 	// Timeout of transactions, at least what a loss of a node lasts.
 	Timeout time.Duration
 }

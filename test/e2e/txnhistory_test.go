@@ -74,7 +74,7 @@ func TestTxnHistoryJudge(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := good()
 			row.change(&w)
-			faults := strings.Join(append(append(judgeTxns(w.attempts, w.log, []map[txnPlace]string{w.read}), judgeOutputs(w.fed, w.log)...), judgeStored(w.attempts, w.log, w.stored)...), "\n")
+			faults := strings.Join(append(append(judgeTxns(w.attempts, w.log, []map[txnPlace]string{w.read}), judgeOutputs(w.fed, w.log)...), judgeStored(w.attempts, w.log, w.stored, false)...), "\n")
 			if row.want == "" {
 				require.Empty(t, faults)
 				return
