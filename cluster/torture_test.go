@@ -58,6 +58,7 @@ type torture struct {
 	names         int            // of topics so far
 	ops, late     sync.WaitGroup // operations, and what the streams still do
 	quiet         atomic.Bool    // no more faults
+	rewound       atomic.Bool    // a stream was put back
 	clock         fastClock
 	did           strings.Builder // in a letter each
 	acked, copied atomic.Int64
@@ -154,6 +155,9 @@ func runTorture(t *testing.T, seed uint64) {
 		}
 		x.heal()
 	}
+	if !t.Failed() && x.intn(3) == 0 {
+		x.putBack()
+	}
 	if t.Failed() {
 		x.tell()
 	}
@@ -184,7 +188,7 @@ var tortureSteps = []struct {
 	percent int
 	do      func(x *torture, n *tortureNode)
 }{
-	{"op", 52, func(x *torture, _ *tortureNode) {
+	{"op", 46, func(x *torture, _ *tortureNode) {
 		for range 1 + x.intn(25) {
 			x.operation()
 		}
@@ -195,6 +199,7 @@ var tortureSteps = []struct {
 	{"delete", 3, func(x *torture, _ *tortureNode) { x.deleteTopic() }},
 	{"stop", 4, func(_ *torture, n *tortureNode) { n.stop() }},
 	{"crash", 5, func(_ *torture, n *tortureNode) { n.crash() }},
+	{"cut", 3, func(x *torture, n *tortureNode) { x.cutAndCrash(n) }},
 	{"fuse", 2, func(x *torture, n *tortureNode) { n.crashIn(x.intn(40)) }},
 	{"full", 2, func(x *torture, n *tortureNode) {
 		n.diskFull.Store(int32(x.intn(6)))
@@ -209,6 +214,7 @@ var tortureSteps = []struct {
 		}
 	}},
 	{"pause", 3, func(_ *torture, n *tortureNode) { n.pause(!n.paused.Load()) }},
+	{"freeze", 3, func(_ *torture, n *tortureNode) { n.freeze(!n.frozen.is()) }},
 	{"stall", 2, func(x *torture, _ *tortureNode) {
 		st := x.shared[int32(x.intn(severalShards+1))-1]
 		st.stall(!st.stalled)
@@ -224,6 +230,7 @@ func (x *torture) heal() {
 		st.stall(false)
 	}
 	for _, n := range x.nodes {
+		n.freeze(false)
 		n.pause(false)
 		n.diskFull.Store(0)
 		n.fuse.Store(-1)
@@ -303,6 +310,9 @@ func (x *torture) unhealed() string {
 		if why := x.unlike(n, run.meta); why != "" {
 			return why
 		}
+		if why := run.unanswered(); why != "" {
+			return fmt.Sprintf("node %d: %s", n.id, why)
+		}
 		for _, t := range run.store.Image().Topics() {
 			for i, p := range t.Partitions {
 				if !slices.Contains(p.Replicas, n.id) {
@@ -379,7 +389,7 @@ func (x *torture) compareOne(n *tortureNode, r *Replica) {
 func (x *torture) inspect() {
 	for _, n := range x.nodes {
 		run := n.run.Load()
-		if run == nil || n.dead.Load() {
+		if run == nil || n.dead.Load() || n.frozen.is() {
 			continue
 		}
 		run.each(func(r *Replica) {

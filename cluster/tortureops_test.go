@@ -18,7 +18,7 @@ func (x *torture) change(build func(img *metadata.Image) []metadata.Record) bool
 	for range 3 {
 		n := x.nodes[x.intn(len(x.nodes))]
 		run := n.run.Load()
-		if run == nil {
+		if run == nil || n.frozen.is() {
 			continue
 		}
 		ctx, cancel := x.within(x.t.Context(), 3*time.Second)
@@ -148,7 +148,7 @@ func (x *torture) changeReplicas() {
 func (x *torture) inSync(id messages.NodeID, key messages.PartitionKey) bool {
 	n := x.nodes[id-1]
 	run := n.run.Load()
-	if run == nil || n.paused.Load() || n.dead.Load() {
+	if run == nil || n.away() {
 		return false
 	}
 	r := run.journal.replica(key)
@@ -244,4 +244,36 @@ func (x *torture) append(ctx context.Context, r *Replica, s persistence.ReplicaS
 	for i := range b {
 		b[i] = 0xee
 	}
+}
+
+// cutAndCrash cuts logs of a node while its checkpoint rounds go on, and has it crash
+// soon after: of a cut and a round that began before it the cut must win.
+func (x *torture) cutAndCrash(n *tortureNode) {
+	run := n.run.Load()
+	if run == nil || n.away() {
+		return
+	}
+	var cut []*Replica
+	run.replicas.Range(func(r *Replica) bool {
+		if r.Leads() {
+			cut = append(cut, r)
+		}
+		return true
+	})
+	n.cutting.Store(true)
+	for _, r := range cut {
+		x.ops.Go(func() {
+			ctx, cancel := x.within(x.t.Context(), 4*time.Second)
+			defer cancel()
+			for ctx.Err() == nil && n.cutting.Load() {
+				x.operate(ctx, r, 0)
+				_, _ = r.SetMode(ctx, messages.ModeSealed)
+				_, _ = r.Truncate(ctx, max(0, r.State().End-int64(1+x.intn(8))), "torture")
+				_, _ = r.SetMode(ctx, messages.ModeWritable)
+			}
+		})
+	}
+	x.sleep(time.Duration(500+x.intn(1500)) * time.Millisecond)
+	n.crash()
+	n.cutting.Store(false)
 }

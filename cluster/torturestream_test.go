@@ -83,6 +83,12 @@ type nodeStream struct {
 func (v *nodeStream) Publish(id string, payload []byte, done func(uint64, error)) {
 	x := v.s.x
 	payload = slices.Clone(payload)
+	v.n.frozen.wait()
+	told := done
+	done = func(sequence uint64, err error) {
+		v.n.frozen.wait()
+		told(sequence, err)
+	}
 	answer := sync.OnceFunc(func() { done(0, errTorture) })
 	later := func(d time.Duration, f func()) {
 		x.late.Go(func() {
@@ -149,6 +155,7 @@ func (v *nodeStream) Follow(ctx context.Context, from uint64, f func(uint64, []b
 			if x.percent(10) {
 				x.sleep(time.Duration(x.intn(100)) * time.Millisecond)
 			}
+			v.n.frozen.wait()
 			err := f(from, b)
 			for i := range b {
 				b[i] = 0xdd // nobody may keep it
@@ -174,6 +181,7 @@ func (v *nodeStream) Bounds(ctx context.Context) (first, last uint64, err error)
 
 func (v *nodeStream) Purge(_ context.Context, upTo uint64) error {
 	s := v.s
+	v.n.frozen.wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.stored) > 0 && s.first <= upTo {
@@ -184,7 +192,7 @@ func (v *nodeStream) Purge(_ context.Context, upTo uint64) error {
 }
 
 func (v *nodeStream) State(ctx context.Context) (StreamState, error) {
-	if v.n.paused.Load() || v.s.x.percent(2) {
+	if v.n.frozen.wait(); v.n.paused.Load() || v.s.x.percent(2) {
 		return StreamState{}, errTorture
 	}
 	v.s.mu.Lock()

@@ -35,6 +35,9 @@ type FS struct {
 	// Fault is asked before each effect; an error comes back instead of the
 	// effect. It must not call the FS.
 	Fault func(Op) error
+	// OnSync, if set, is told of each Sync of a file before it begins. It may take its
+	// time, and use the FS.
+	OnSync func(name string)
 	// LoseSyncs makes Sync and SyncDir succeed without doing anything.
 	LoseSyncs bool
 	// SpaceLeft is how many bytes files may still grow by; negative = no limit.
@@ -426,13 +429,16 @@ func (f *file) Truncate(size int64) error {
 	return nil
 }
 
-// Sync makes the file durable. When Fault fails it, the writes since the last
-// sync stay visible and are never written: what some systems do.
+// Sync makes the file durable. When Fault fails it, by another error than ErrCrashed, the
+// writes since the last sync stay visible and are never written: what some systems do.
 func (f *file) Sync() error {
+	if f.fs.OnSync != nil {
+		f.fs.OnSync(f.name)
+	}
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
 	if err := f.fs.effect("sync", f.name); err != nil {
-		if !f.fs.crashed {
+		if !errors.Is(err, ErrCrashed) {
 			f.n.writes = nil
 		}
 		return err
