@@ -460,12 +460,26 @@ func (j *Journal) Progress() map[int32][2]uint64 {
 	return out
 }
 
-// rounds makes a checkpoint round every CheckpointInterval.
+// rounds makes a checkpoint round every CheckpointInterval. The server's part of the
+// journal is looked after as often.
 func (j *Journal) rounds(ctx context.Context) {
 	for j.clock.Sleep(ctx, j.opts.CheckpointInterval) == nil {
+		j.revive()
 		if err := j.Checkpoint(); err != nil && ctx.Err() == nil {
 			j.log.Error("checkpoint round, tried again", zap.Error(err))
 		}
+	}
+}
+
+// revive starts this node's part of the journal again if it has stopped.
+func (j *Journal) revive() {
+	if j.opts.Streams == nil {
+		return
+	}
+	if done, err := j.opts.Streams.server.ReviveJournal(); err != nil {
+		j.log.Error("journal server, tried again", zap.Error(err))
+	} else if done {
+		j.log.Info("the journal's folder has room again: this node takes part in it")
 	}
 }
 

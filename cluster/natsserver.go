@@ -35,6 +35,8 @@ const (
 	// natsStoreMax: JetStream would reserve from three quarters of the free disk;
 	// our limit is that of the streams.
 	natsStoreMax = 1 << 50
+	// natsMemoryMax: nothing of ours is in memory streams.
+	natsMemoryMax = 64 << 20
 )
 
 // natsName is the name of a node's server; JetStream knows peers by it.
@@ -79,6 +81,7 @@ type Server struct {
 	nats     *server.Server // nil with an external cluster
 	external []nats.Option  // nil without one
 	system   nkeys.KeyPair  // of the embedded server's system user; nil of one that is alone
+	gone     time.Time      // since when JetStream is, see ReviveJournal
 }
 
 // OpenServer starts the server. It doesn't wait for other nodes.
@@ -176,7 +179,7 @@ func natsOptions(o ServerOptions) (*server.Options, error) {
 	options.Tags = []string{natsName(o.Node)}
 	options.JetStream, options.DisableJetStreamBanner = true, true
 	options.StoreDir = c.StoreDir
-	options.JetStreamMaxStore, options.JetStreamMaxMemory = natsStoreMax, 64<<20
+	options.JetStreamMaxStore, options.JetStreamMaxMemory = natsStoreMax, natsMemoryMax
 	options.SyncInterval, options.SyncAlways = c.SyncInterval, c.SyncInterval == 0
 	return options, nil
 }
