@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -93,13 +94,16 @@ func (c *conn) run(ctx context.Context) {
 }
 
 // logEnd writes one line on how the connection ended: a fault of the client is
-// a warning, an ordinary end isn't.
+// a warning, an ordinary end isn't. Consumers go while they are being answered, at
+// every rebalance and exit: a connection that the other end has torn down is ordinary.
 func (c *conn) logEnd(err error) {
 	switch {
 	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, errFrameCut), errors.Is(err, net.ErrClosed), errors.Is(err, ErrServerClosed):
 		c.log.Debug("connection closed")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.log.Debug("connection closed: idle", zap.Error(err))
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		c.log.Debug("connection closed: the client has gone", zap.Error(err))
 	default:
 		c.log.Warn("connection closed", zap.Error(err))
 	}
