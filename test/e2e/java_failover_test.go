@@ -216,7 +216,7 @@ func (w *world) sameProducerID() {
 	require.Equal(w.t, end+1, w.end(w.b, "u7", 0))
 	stored := w.producedBatches(w.b, "u7", 0, end)
 	require.Len(w.t, stored, 1)
-	require.Equal(w.t, producedBatch{base: end, pid: pid, leaderEpoch: stored[0].leaderEpoch}, stored[0], "the producer of A again, from sequence 0")
+	require.Equal(w.t, producedBatch{base: end, pid: pid, records: 1, leaderEpoch: stored[0].leaderEpoch}, stored[0], "the producer of A again, from sequence 0")
 	require.Greater(w.t, stored[0].leaderEpoch, mirrored[0].leaderEpoch)
 	require.Equal(w.t, []placed{{end, "b-0"}}, w.reads(j, "reader", end))
 }

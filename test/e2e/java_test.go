@@ -106,6 +106,7 @@ type producedBatch struct {
 	base, pid     int64
 	pidEpoch      int16
 	sequence      int32
+	records       int32
 	leaderEpoch   int32
 	control       bool
 	transactional bool
@@ -140,8 +141,8 @@ func (w *world) producedBatches(side *Side, topic string, partition int32, from 
 				base: b.Base, leaderEpoch: b.Epoch,
 				pid:      int64(binary.BigEndian.Uint64(header[posProducerID:])),
 				pidEpoch: int16(binary.BigEndian.Uint16(header[posProducerEpoch:])),
-				sequence: int32(binary.BigEndian.Uint32(header[posBaseSequence:])),
-				control:  b.Attributes&attrControl != 0, transactional: b.Attributes&attrTransaction != 0,
+				sequence: int32(binary.BigEndian.Uint32(header[posBaseSequence:])), records: b.Count,
+				control: b.Attributes&attrControl != 0, transactional: b.Attributes&attrTransaction != 0,
 			})
 			from = b.Last + 1
 		}

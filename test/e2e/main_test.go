@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+	endToolHosts()
 	if err := RemovePrograms(); err != nil {
 		fmt.Fprintln(os.Stderr, "remove programs:", err)
 		code = 1

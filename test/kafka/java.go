@@ -24,6 +24,8 @@ import (
 	"kagami/test/kafka/proc"
 )
 
+// The program of the jobs below.
+//
 //go:embed java/Client.java
 var clientSource []byte
 
@@ -125,9 +127,14 @@ func StartJava(ctx context.Context, dir string, jobs ...JavaJob) (*Java, error) 
 	return j, nil
 }
 
-// javaClasses compiles the program, once per machine and version of it.
+// javaClasses compiles the program of the jobs.
 func javaClasses(ctx context.Context) (string, error) {
-	jars, err := ClassPath(ctx, Latest)
+	return compileJava(ctx, Latest, map[string][]byte{"Client": clientSource})
+}
+
+// compileJava compiles classes against a release, once per machine and version of them.
+func compileJava(ctx context.Context, v Version, classes map[string][]byte) (string, error) {
+	jars, err := ClassPath(ctx, v)
 	if err != nil {
 		return "", err
 	}
@@ -135,9 +142,14 @@ func javaClasses(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(append([]byte(jars), clientSource...))
-	dir := filepath.Join(base, "client-"+hex.EncodeToString(sum[:6]))
-	if isFile(filepath.Join(dir, "Client.class")) {
+	names := slices.Sorted(maps.Keys(classes))
+	sum := sha256.New()
+	fmt.Fprint(sum, jars)
+	for _, name := range names {
+		sum.Write(classes[name])
+	}
+	dir := filepath.Join(base, strings.ToLower(names[0])+"-"+hex.EncodeToString(sum.Sum(nil)[:6]))
+	if isFile(filepath.Join(dir, names[0]+".class")) {
 		return dir, nil
 	}
 	tmp, err := os.MkdirTemp(base, "compile-")
@@ -145,15 +157,20 @@ func javaClasses(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	source := filepath.Join(tmp, "Client.java")
-	if err := os.WriteFile(source, clientSource, 0o644); err != nil {
-		return "", fmt.Errorf("write program: %w", err)
+	// Annotations of libraries that aren't there are no fault of ours.
+	args := []string{"-Xlint:all,-classfile", "-Werror", "-proc:none", "-cp", jars, "-d", tmp}
+	for _, name := range names {
+		source := filepath.Join(tmp, name+".java")
+		if err := os.WriteFile(source, classes[name], 0o644); err != nil {
+			return "", fmt.Errorf("write program: %w", err)
+		}
+		args = append(args, source)
 	}
-	said, err := exec.CommandContext(ctx, "javac", "-Xlint:all", "-Werror", "-cp", jars, "-d", tmp, source).CombinedOutput()
+	said, err := exec.CommandContext(ctx, "javac", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("compile Java clients: %w\n%s", err, said)
 	}
-	if err := os.Rename(tmp, dir); err != nil && !isFile(filepath.Join(dir, "Client.class")) { // nobody else was faster
+	if err := os.Rename(tmp, dir); err != nil && !isFile(filepath.Join(dir, names[0]+".class")) { // nobody else was faster
 		return "", fmt.Errorf("keep Java clients: %w", err)
 	}
 	return dir, nil

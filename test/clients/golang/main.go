@@ -1,10 +1,9 @@
-// Command golang reads a topic as members of a group with a Go client that isn't ours:
+// Command golang does one job with a Go client of Kafka, for test/e2e:
 //
-//	golang sarama|segmentio BOOTSTRAP TOPIC GROUP MEMBERS COUNT
+//	golang CLIENT JOB key=value...
 //
-// It prints "MEMBER PARTITION OFFSET VALUE" for each record, commits, and leaves the
-// group when COUNT records have been read by all members together and each member has
-// read one at least.
+// The jobs and what they print are those of job.go; clients in other languages beside
+// this folder do the same. `golang versions` prints the clients and their versions.
 package main
 
 import (
@@ -12,71 +11,70 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
-	"sync"
+	"runtime/debug"
 	"syscall"
 )
 
-// job is what the command line says.
-type job struct {
-	bootstrap    []string
-	topic, group string
-	members      int
-	enough       func()
-
-	mu   sync.Mutex
-	left int
-	seen map[int]bool
+// client is what one library offers; nil is a job that it can't do.
+type client struct {
+	module   string
+	produce  func(context.Context, *job) error
+	transact func(context.Context, *job) error
+	member   func(ctx context.Context, j *job, name string) error // until ctx ends; it leaves the group then
+	admin    func(context.Context, *job) error
 }
 
-// record prints one and says when there are enough.
-func (j *job) record(member int, partition int32, offset int64, value []byte) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	fmt.Println(member, partition, offset, string(value))
-	j.seen[member] = true
-	if j.left--; j.left <= 0 && len(j.seen) == j.members {
-		j.enough()
-	}
+var clients = map[string]client{
+	"franz-go":  {"github.com/twmb/franz-go", franzProduce, franzTransact, franzMember, franzAdmin},
+	"sarama":    {"github.com/IBM/sarama", saramaProduce, saramaTransact, saramaMember, saramaAdmin},
+	"segmentio": {"github.com/segmentio/kafka-go", segmentioProduce, nil, segmentioMember, segmentioAdmin},
 }
 
 func main() {
-	if len(os.Args) != 7 {
-		fmt.Fprintln(os.Stderr, "usage: golang sarama|segmentio BOOTSTRAP TOPIC GROUP MEMBERS COUNT")
-		os.Exit(2)
-	}
-	members, errM := strconv.Atoi(os.Args[5])
-	count, errC := strconv.Atoi(os.Args[6])
-	if errM != nil || errC != nil {
-		fmt.Fprintln(os.Stderr, "members and count are numbers")
-		os.Exit(2)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	ctx, enough := context.WithCancel(ctx)
-	defer enough()
-	j := &job{bootstrap: strings.Split(os.Args[2], ","), topic: os.Args[3], group: os.Args[4], members: members, left: count, seen: map[int]bool{}, enough: enough}
-	run := map[string]func(context.Context, *job, int) error{"sarama": saramaMember, "segmentio": segmentioMember}[os.Args[1]]
-	if run == nil {
-		fmt.Fprintln(os.Stderr, "unknown client:", os.Args[1])
-		os.Exit(2)
-	}
-	var all sync.WaitGroup
-	failed := make(chan error, members)
-	for m := range members {
-		all.Go(func() {
-			if err := run(ctx, j, m); err != nil {
-				failed <- fmt.Errorf("member %d: %w", m, err)
-				enough()
-			}
-		})
-	}
-	all.Wait()
-	select {
-	case err := <-failed:
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	default:
 	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 1 && args[0] == "versions" {
+		return versions()
+	}
+	if len(args) < 2 {
+		return fmt.Errorf("usage: golang versions | CLIENT JOB key=value...")
+	}
+	c, ok := clients[args[0]]
+	if !ok {
+		return fmt.Errorf("unknown client: %s", args[0])
+	}
+	j, err := parse(args[2:])
+	if err != nil {
+		return err
+	}
+	do := map[string]func(context.Context, *job) error{
+		"produce": c.produce, "transact": c.transact, "admin": c.admin,
+		"members": func(ctx context.Context, j *job) error { return members(ctx, j, c.member) },
+	}[args[1]]
+	if do == nil {
+		return fmt.Errorf("%s has no %s", args[0], args[1])
+	}
+	return do(ctx, j)
+}
+
+func versions() error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return fmt.Errorf("the program doesn't know what it is made of")
+	}
+	for name, c := range clients {
+		for _, dep := range info.Deps {
+			if dep.Path == c.module {
+				fmt.Println(name, dep.Version)
+			}
+		}
+	}
+	return nil
 }
