@@ -51,7 +51,23 @@ type Cleaner struct {
 	looks   map[messages.PartitionKey]*cleanerLook
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
+
+	counts atomic.Pointer[CleanerCounts] // written by run alone
 }
+
+// CleanerCounts are what a [Cleaner] has done since its start, and what it found when it
+// looked last.
+type CleanerCounts struct {
+	Cleaned           int64 // logs that were compacted
+	BytesIn, BytesOut int64 // of segments: read, and kept
+	Failures          int64
+	LastMillis        int64   // when it had looked at all logs last, ms since the epoch; 0: never
+	DirtyRatioMax     float64 // of a log whose configs let it be cleaned
+	Uncleanable       int     // logs that failed, and are tried again later
+}
+
+// Counts may be called from any goroutine.
+func (c *Cleaner) Counts() CleanerCounts { return *c.counts.Load() }
 
 type cleanerSettings struct {
 	enabled  bool
@@ -68,6 +84,7 @@ type cleanerLook struct {
 	settings cluster.CompactionSettings
 	next     int64 // ms, when it is due though nothing is appended; 0 = never
 	failures int
+	ratio    float64 // of what was dirty when it was looked at, and isn't clean since
 }
 
 const (
@@ -81,6 +98,7 @@ const (
 // NewCleaner starts it; ctx carries values only, it runs until Close.
 func NewCleaner(ctx context.Context, config CleanerConfig) *Cleaner {
 	c := &Cleaner{config: config, log: config.Log.Named("cleaner"), wake: make(chan struct{}, 1), looks: map[messages.PartitionKey]*cleanerLook{}}
+	c.counts.Store(&CleanerCounts{})
 	c.Settle(metadata.EmptyImage())
 	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.done.Go(func() { c.run(ctx) })
@@ -144,6 +162,21 @@ func (c *Cleaner) round(ctx context.Context, round uint64) {
 		}
 		c.clean(ctx, d)
 	}
+	c.count(func(n *CleanerCounts) {
+		n.LastMillis, n.DirtyRatioMax, n.Uncleanable = c.config.Clock.Now().UnixMilli(), 0, 0
+		for _, look := range c.looks {
+			n.DirtyRatioMax = max(n.DirtyRatioMax, look.ratio)
+			if look.failures > 0 {
+				n.Uncleanable++
+			}
+		}
+	})
+}
+
+func (c *Cleaner) count(f func(n *CleanerCounts)) {
+	next := *c.counts.Load()
+	f(&next)
+	c.counts.Store(&next)
 }
 
 func (c *Cleaner) due(round uint64) (due []dueLog) {
@@ -186,14 +219,22 @@ func (c *Cleaner) clean(ctx context.Context, d dueLog) {
 	done, err := d.log.Compact(ctx, p)
 	look := d.look
 	look.looked, look.end, look.next = true, end, done.NextDue
+	c.count(func(n *CleanerCounts) {
+		n.BytesIn, n.BytesOut = n.BytesIn+done.Stats.Bytes, n.BytesOut+done.Stats.BytesKept
+	})
 	switch {
 	case err == nil:
-		look.failures = 0
+		look.failures, look.ratio = 0, done.DirtyRatio
+		if done.Passes > 0 {
+			look.ratio = 0
+			c.count(func(n *CleanerCounts) { n.Cleaned++ })
+		}
 	case ctx.Err() != nil, errors.Is(err, cluster.ErrClosed), errors.Is(err, persistence.ErrClosed), errors.Is(err, messages.ErrNotLeader):
 		look.looked = false // closed, or behind its journal: later
 	default:
 		look.next = now.Add(min(cleanRetry<<min(look.failures, 10), cleanRetryMax)).UnixMilli()
 		look.failures++
+		c.count(func(n *CleanerCounts) { n.Failures++ })
 		c.log.Error("log isn't compacted, tried again later", zap.String(messages.FieldTopic, d.log.TopicPartition().Topic),
 			zap.Int32(messages.FieldPartition, d.log.TopicPartition().Partition), zap.Int64("next_try", look.next), zap.Error(err))
 	}

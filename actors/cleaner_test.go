@@ -19,6 +19,7 @@ import (
 	"kagami/messages/batch"
 	"kagami/messages/configs"
 	"kagami/persistence"
+	"kagami/persistence/compact"
 	"kagami/persistence/metadata"
 )
 
@@ -175,6 +176,23 @@ func TestCleanerFailures(t *testing.T) {
 		}
 		require.InDelta(t, 41, len(good.looks()), 1)
 		require.InDelta(t, 4, len(bad.looks()), 1)
+	})
+}
+
+// TestCleanerCounts: what the cleaner tells of itself.
+func TestCleanerCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, dirty, good := newCleanLog(t, 1), newCleanLog(t, 2), newCleanLog(t, 3)
+		bad.answers(persistence.Compaction{}, errors.New("damaged"))
+		dirty.answers(persistence.Compaction{DirtyRatio: 0.25}, nil)
+		good.answers(persistence.Compaction{Passes: 1, DirtyRatio: 0.75, Stats: compact.Stats{Bytes: 100, BytesKept: 30}}, nil)
+		w := newCleanerWorld(t, nil, bad, dirty, good)
+		synctest.Wait()
+		require.Equal(t, CleanerCounts{Cleaned: 1, BytesIn: 100, BytesOut: 30, Failures: 1, LastMillis: time.Now().UnixMilli(), DirtyRatioMax: 0.25, Uncleanable: 1}, w.Counts())
+		bad.answers(persistence.Compaction{}, nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, w.Counts().Uncleanable)
 	})
 }
 

@@ -40,6 +40,39 @@ type Txns struct {
 	config  TxnsConfig
 	shards  *shardSet
 	current atomic.Pointer[txnSettings]
+	counts  txnCounts
+}
+
+// txnCounts are since the start, but for pending; all shards add to them.
+type txnCounts struct {
+	timedOut, pending, loads, loadMillis, loadMillisMax atomic.Int64
+}
+
+// TxnCounts are what [Txns] has done since its start.
+type TxnCounts struct {
+	TimedOut int64 // transactions that were aborted because they lasted too long
+	Pending  int64 // markers that aren't written yet, at this moment, by partition
+	// Loads of shards, how long they took in all, and the longest, ms.
+	Loads, LoadMillis, LoadMillisMax int64
+}
+
+// Counts are those of this node.
+func (ts *Txns) Counts() TxnCounts {
+	c := &ts.counts
+	return TxnCounts{
+		TimedOut: c.timedOut.Load(), Pending: c.pending.Load(), Loads: c.loads.Load(), LoadMillis: c.loadMillis.Load(), LoadMillisMax: c.loadMillisMax.Load(),
+	}
+}
+
+func (c *txnCounts) loaded(millis int64) {
+	c.loads.Add(1)
+	c.loadMillis.Add(millis)
+	for {
+		longest := c.loadMillisMax.Load()
+		if millis <= longest || c.loadMillisMax.CompareAndSwap(longest, millis) {
+			return
+		}
+	}
 }
 
 type txnSettings struct {

@@ -153,6 +153,7 @@ func TestTxnMarkersAreRepeated(t *testing.T) {
 	require.GreaterOrEqual(t, len(w.markers), 4)
 	require.Contains(t, w.nodes, messages.NodeID(1))
 	require.Contains(t, w.nodes, messages.NodeID(2))
+	require.Zero(t, w.ts.Counts().Pending)
 	for _, m := range w.markers {
 		require.True(t, m.Commit)
 		require.Equal(t, txns.Producer{ID: 77, Epoch: 1}, m.Producer)
@@ -183,8 +184,9 @@ func TestTxnDecisionOutlivesItsCoordinator(t *testing.T) {
 	}
 	w.mu.Unlock()
 	require.NoError(t, w.ask(txns.End{Txn: "x", Producer: p, Version: txns.V2, Commit: true}).(*txns.Ended).Err)
+	require.Equal(t, int64(2), w.ts.Counts().Pending)
 	log.change(1) // another node leads
-	require.Eventually(t, func() bool { return len(w.ts.shards.all()) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.ts.shards.all()) == 0 && w.ts.Counts().Pending == 0 }, 10*time.Second, time.Millisecond)
 	w.mu.Lock()
 	w.refuse, w.markers = nil, nil
 	w.mu.Unlock()
@@ -194,6 +196,8 @@ func TestTxnDecisionOutlivesItsCoordinator(t *testing.T) {
 	w.mu.Lock()
 	require.True(t, slices.ContainsFunc(w.markers, func(m txns.Marker) bool { return m.CoordinatorEpoch == 4 && m.Commit }))
 	w.mu.Unlock()
+	require.Zero(t, w.ts.Counts().Pending)
+	require.GreaterOrEqual(t, w.ts.Counts().Loads, int64(2))
 
 	log.mu.Lock()
 	log.fail = persistence.ErrStorage
@@ -201,6 +205,16 @@ func TestTxnDecisionOutlivesItsCoordinator(t *testing.T) {
 	in := w.ts.Ask(t.Context(), txns.Init{Txn: "x", TimeoutMillis: 60_000, Producer: txns.None()}).(*txns.Inited)
 	require.ErrorIs(t, in.Err, messages.ErrNotCoordinator)
 	require.Equal(t, int16(2), w.begin().Epoch, "the epoch that wasn't stored was given to nobody")
+}
+
+// TestTxnTimesOut: a transaction that lasts too long is aborted, and counted.
+func TestTxnTimesOut(t *testing.T) {
+	w := newTxnWorld(t, &stateLog{})
+	in := w.ask(txns.Init{Txn: "x", TimeoutMillis: 50, Producer: txns.None()}).(*txns.Inited)
+	require.NoError(t, in.Err)
+	require.NoError(t, w.ask(txns.Add{Txn: "x", Producer: in.Producer, Version: txns.V2, Partitions: []messages.TopicPartition{{Topic: "t"}}}).(*txns.Added).Err)
+	w.status(txns.CompleteAbort)
+	require.Equal(t, int64(1), w.ts.Counts().TimedOut)
 }
 
 // TestTxnPartitionsOfMirrors: a partition that a mirror has taken needs no marker, nor

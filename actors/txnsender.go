@@ -31,6 +31,8 @@ type txnSender struct {
 	again []txnMark // to be tried later
 	pause time.Duration
 	timer bool
+	// pending is how many marks aren't done, in whatever place they are.
+	pending int
 }
 
 // txnMark is a marker for one partition.
@@ -60,6 +62,8 @@ func (s *txnShard) mark(c actor.Context, list []txn.Marking) {
 			marks = append(marks, txnMark{txn: list[i].Txn, number: list[i].Number, marker: &list[i].Marker, partition: p})
 		}
 	}
+	s.markers.pending += len(marks)
+	s.owner.counts.pending.Add(int64(len(marks)))
 	s.route(c, marks)
 }
 
@@ -186,6 +190,8 @@ func (s *txnShard) marked(c actor.Context, m txnMarked) {
 
 // settle tells the core of partitions that are done.
 func (s *txnShard) settle(c actor.Context, done []txnMark) {
+	s.markers.pending -= len(done)
+	s.owner.counts.pending.Add(-int64(len(done)))
 	var all txn.Effects
 	for _, m := range done {
 		e := s.core.Marked(s.now(), m.txn, m.number, m.partition)

@@ -40,6 +40,7 @@ type txnShard struct {
 	owner   *Txns
 	core    *txn.Core // nil while loading
 	asking  bool      // for producer ids
+	began   int64     // to load, ms
 	markers txnSender
 }
 
@@ -87,12 +88,14 @@ func (s *txnShard) Receive(c actor.Context) {
 // forget drops what was loaded and all that is on its way.
 func (s *txnShard) forget() {
 	s.askedShard.forget()
+	s.owner.counts.pending.Add(-int64(s.markers.pending))
 	s.core, s.asking, s.markers = nil, false, txnSender{}
 }
 
 // load replays the log in a worker.
 func (s *txnShard) load(c actor.Context) {
 	s.forget()
+	s.began = s.now()
 	root, self, ctx, attempt, log, config := c.ActorSystem().Root, c.Self(), s.ctx, s.attempt, s.replica.Log(), s.owner.settings().Config
 	s.helpers.Go(func() {
 		end := log.End()
@@ -132,6 +135,7 @@ func (s *txnShard) loaded(c actor.Context, m txnLoaded) {
 		return
 	}
 	s.core, s.end = m.core, m.end
+	s.owner.counts.loaded(s.now() - s.began)
 	s.log.Debug("transaction coordinator is ready", zap.Int("records", m.records), zap.Int("ids", m.core.Size()))
 	s.perform(c, s.core.Loaded(s.now()))
 }
@@ -169,6 +173,7 @@ func (s *txnShard) refuses(c actor.Context) error {
 // timer.
 func (s *txnShard) perform(c actor.Context, e txn.Effects) {
 	s.answers(e.Replies)
+	s.owner.counts.timedOut.Add(int64(e.TimedOut))
 	s.queue = append(s.queue, e.Writes...)
 	if e.NeedID {
 		s.askIDs(c)
@@ -241,7 +246,7 @@ func (s *txnShard) stored(c actor.Context, m shardStored) {
 	for _, w := range done {
 		e := s.core.Stored(s.now(), w.ID)
 		all.Replies, all.Writes, all.Markers = append(all.Replies, e.Replies...), append(all.Writes, e.Writes...), append(all.Markers, e.Markers...)
-		all.NeedID = all.NeedID || e.NeedID
+		all.NeedID, all.TimedOut = all.NeedID || e.NeedID, all.TimedOut+e.TimedOut
 	}
 	s.perform(c, all)
 }

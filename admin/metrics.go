@@ -3,6 +3,7 @@ package admin
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -25,6 +26,9 @@ type Sample struct {
 	Traffic       TrafficSample
 	Version       string        // of the program
 	Groups        []GroupSample // that this node coordinates, by type and state
+	Txns          TxnSample
+	Cleaner       CleanerSample
+	SinceCleaner  time.Duration // since it had looked at all logs; 0: it hasn't yet
 }
 
 // GroupSample counts the groups of one type in one state.
@@ -72,6 +76,9 @@ const (
 	fetcher = "kafka_server_mirror_fetcher_manager_"
 
 	groupCoordinator = "kafka_server_group_coordinator_metrics_"
+	txnCoordinator   = "kafka_server_transaction_coordinator_metrics_"
+	cleanerManager   = "kafka_log_log_cleaner_manager_"
+	cleaner          = "kafka_log_log_cleaner_"
 )
 
 // stateMetric counts the partitions in one state.
@@ -83,7 +90,7 @@ func stateMetric(name string, state messages.State) metric {
 }
 
 func metrics() []metric {
-	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), groupMetrics())
+	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), groupMetrics(), txnMetrics(), cleanerMetrics())
 }
 
 func mirrorMetrics() []metric {

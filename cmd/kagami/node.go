@@ -54,6 +54,7 @@ type node struct {
 	groupsNow   atomic.Pointer[actors.Groups] // groups, for queries, which come from the start
 	markers     *actors.TxnMarkers
 	txns        *actors.Txns
+	cleaner     *actors.Cleaner
 	rpc         *cluster.ActorRPC
 	broker      *broker.Server
 	admin       *admin.Server
@@ -362,6 +363,12 @@ func (n *node) sample() admin.Sample {
 		ConfigErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncTopicConfigs), GroupErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncGroups),
 	}
 	n.sampleTraffic(&s)
+	n.sampleTxns(&s)
+	c := n.cleaner.Counts()
+	s.Cleaner = admin.CleanerSample(c)
+	if c.LastMillis > 0 {
+		s.SinceCleaner = n.clock.Now().Sub(time.UnixMilli(c.LastMillis))
+	}
 	for _, m := range n.store.Image().Mirrors() {
 		s.Fetchers += len(n.mirroring.Mirrors.Fetchers(m.Name))
 	}

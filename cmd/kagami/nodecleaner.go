@@ -18,6 +18,7 @@ func (n *node) startCleaner(ctx context.Context) error {
 		},
 	})
 	n.defers(func(context.Context) error { cleaner.Close(); return nil })
+	n.cleaner = cleaner
 	cancel := n.store.Subscribe(func(d metadata.Delta) {
 		if d.Brokers {
 			cleaner.Settle(d.New)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/actors"
+	"kagami/admin"
 	"kagami/cluster"
 	"kagami/messages"
 	"kagami/messages/txns"
@@ -63,6 +64,21 @@ func (n *node) startTxns(ctx context.Context) error {
 		n.defers(func(context.Context) error { stop(); return nil })
 	}
 	return nil
+}
+
+// sampleTxns counts transactional ids by state; no state while a coordinator loads.
+func (n *node) sampleTxns(s *admin.Sample) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), groupSampleLimit, messages.ErrTimedOut)
+	defer cancel()
+	s.Txns = admin.TxnSample{Counts: admin.TxnCounts(n.txns.Counts())}
+	listed, err := n.txns.List(ctx)
+	if err != nil {
+		return
+	}
+	s.Txns.States = map[string]int{}
+	for _, l := range listed {
+		s.Txns.States[l.Status.String()]++
+	}
 }
 
 // txnProducerIDs hands out this node's block of producer ids for transactional ids.

@@ -60,6 +60,8 @@ type Effects struct {
 	Writes  []Write
 	Markers []Marking
 	NeedID  bool
+	// TimedOut is how many transactions were ended because they lasted too long.
+	TimedOut int
 }
 
 // Core is the transactional ids of one partition of __transaction_state.

@@ -34,7 +34,9 @@ func (c *Core) timeout(now int64, t *txn) {
 	case t.pending:
 		c.by(now + timeoutRetry)
 	default:
-		c.abort(now, t, want{txn: t.id})
+		if c.abort(now, t, want{txn: t.id}) {
+			c.out.TimedOut++
+		}
 	}
 }
 
