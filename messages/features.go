@@ -16,7 +16,9 @@ const MirrorVersionFeature = "mirror.version"
 //
 // metadata.version says which release of Kafka's requests are understood: the metadata log's
 // records are the cluster's own, so there is nothing to raise. group.version 1 is the
-// consumer protocol (KIP-848), transaction.version 2 an epoch per transaction (KIP-890).
+// consumer protocol (KIP-848). transaction.version 2 is an epoch per transaction (KIP-890):
+// clients look at it, and speak as older ones do where it is less. Coordinators go by what a
+// request says, whatever the level.
 func Features() []Feature {
 	const (
 		kafka44      = 33
@@ -28,7 +30,7 @@ func Features() []Feature {
 		{Name: "group.version", Max: consumers, Default: consumers, Fixed: true},
 		{Name: "metadata.version", Min: kafka44, Max: kafka44, Default: kafka44, Fixed: true},
 		{Name: MirrorVersionFeature, Max: mirrors},
-		{Name: "transaction.version", Max: transactions, Default: transactions, Fixed: true},
+		{Name: "transaction.version", Max: transactions, Default: transactions},
 	}
 }
 

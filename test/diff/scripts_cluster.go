@@ -2,6 +2,7 @@ package diff
 
 import (
 	"math"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -251,6 +252,21 @@ func featureSteps() []step {
 			}
 			return r
 		})},
+		update("transaction.version too high", "transaction.version", 3, 1),
+		update("transaction.version, downgrade as an upgrade", "transaction.version", 1, 1),
+		oneTime(update("transaction.version 1", "transaction.version", 1, 2)),
+		{name: "with transaction.version 1", once: true, req: one(func() kmsg.Request {
+			r := kmsg.NewPtrApiVersionsRequest()
+			r.ClientSoftwareName, r.ClientSoftwareVersion = "diff", "1"
+			return r
+		}), until: func(resp kmsg.Response) bool {
+			return slices.ContainsFunc(resp.(*kmsg.ApiVersionsResponse).FinalizedFeatures, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool {
+				return f.Name == "transaction.version" && f.MaxVersionLevel == 1
+			})
+		}},
+		oneTime(update("transaction.version 0", "transaction.version", 0, 3)),
+		oneTime(update("transaction.version 2, as a downgrade", "transaction.version", 2, 2)),
+		oneTime(update("transaction.version 2", "transaction.version", 2, 1)),
 		{name: "no features", req: one(func() kmsg.Request { return kmsg.NewPtrUpdateFeaturesRequest() })},
 		resources("brokers", 1, 4),
 		resources("loggers", 1, 8),
@@ -261,3 +277,5 @@ func featureSteps() []step {
 		resources("a type twice", 1, 4, 4),
 	}
 }
+
+func oneTime(st step) step { st.once = true; return st }
