@@ -80,6 +80,12 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.electLeaders(c)
 	case messages.ReassignPartitions:
 		p.reassign(c)
+	case messages.CreateACLs:
+		p.createACLs(c)
+	case messages.DeleteACLs:
+		p.deleteACLs(c)
+	case messages.AlterScram:
+		p.alterScram(c)
 	default:
 		return refuse(invariant.Violated("controller got command %T", cmd))
 	}

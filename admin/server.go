@@ -39,6 +39,9 @@ type Config struct {
 	QueryTimeout time.Duration
 	// Pprof serves /debug/pprof. Default off.
 	Pprof bool
+	// User and Password are asked for (basic authentication), but by /healthz and /readyz;
+	// User "" asks for nobody.
+	User, Password string
 	// Metrics serves /metrics; nil leaves the page out.
 	Metrics http.Handler
 	// Level is shown and changed by /loglevel; nil leaves the page out.
@@ -64,7 +67,7 @@ func Start(cfg Config, q Queries, log *zap.Logger) (*Server, error) {
 	}
 	s := &Server{ln: ln, done: make(chan struct{}), log: log}
 	s.http = &http.Server{
-		Handler:           s.routes(cfg, q),
+		Handler:           guard(cfg, s.routes(cfg, q)),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

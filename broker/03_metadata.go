@@ -258,19 +258,8 @@ func (s *Server) autoCreate(ctx context.Context, r *request, img *metadata.Image
 
 // operations is the bit field of what the client may do with a resource.
 func (s *Server) operations(r *request, kind ResourceKind, name string) int32 {
-	var ops []Operation
-	switch kind {
-	case KindTopic:
-		ops = []Operation{OpRead, OpWrite, OpCreate, OpDelete, OpAlter, OpDescribe, OpDescribeConfigs, OpAlterConfigs}
-	case KindCluster:
-		ops = []Operation{OpCreate, OpAlter, OpDescribe, OpClusterAction, OpDescribeConfigs, OpAlterConfigs, OpIdempotentWrite}
-	case KindClusterMirror:
-		ops = []Operation{OpCreate, OpDelete, OpAlter, OpDescribe, OpDescribeConfigs, OpAlterConfigs}
-	case KindGroup, KindTxn:
-		ops = []Operation{OpRead, OpDescribe, OpDelete}
-	}
 	var bits int32
-	for _, op := range ops {
+	for _, op := range messages.ACLOperations(kind) {
 		if s.allowed(r, op, kind, name) {
 			bits |= 1 << op
 		}

@@ -73,7 +73,7 @@ func (s *Server) initTxn(ctx context.Context, r *request, req *kmsg.InitProducer
 const initProducerFenced = 4
 
 func (s *Server) newProducerID(ctx context.Context, r *request) (int64, error) {
-	if !s.allowedCluster(r, OpIdempotentWrite) && !s.allowed(r, OpWrite, KindTopic, "") {
+	if !s.allowedCluster(r, OpIdempotentWrite) && !s.allowedAny(r, OpWrite, KindTopic) {
 		return 0, messages.ErrClusterNotAuthorized
 	}
 	s.pids.mu.Lock()

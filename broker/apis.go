@@ -12,6 +12,9 @@ import (
 const (
 	keyProduce     int16 = 0
 	keyAPIVersions int16 = 18
+
+	keySASLHandshake    int16 = 17
+	keySASLAuthenticate int16 = 36
 )
 
 // api is one row of the table: a key, the versions served, and who serves it.
@@ -29,7 +32,10 @@ type api struct {
 
 // apis is the table of everything that this server answers, in order of the
 // keys. A key that isn't here costs the connection.
-func apis() []api {
+func apis() []api { return append(dataAPIs(), otherAPIs()...) }
+
+// dataAPIs are the keys below 29: those of producers, consumers and topics.
+func dataAPIs() []api {
 	return []api{
 		{0, "Produce", 0, 13, true, func() kmsg.Request { return kmsg.NewPtrProduceRequest() }, (*Server).handleProduce, guardProduce},
 		{1, "Fetch", 4, 18, true, func() kmsg.Request { return kmsg.NewPtrFetchRequest() }, (*Server).handleFetch, nil},
@@ -44,6 +50,7 @@ func apis() []api {
 		{14, "SyncGroup", 0, 5, true, func() kmsg.Request { return kmsg.NewPtrSyncGroupRequest() }, (*Server).handleSyncGroup, nil},
 		{15, "DescribeGroups", 0, 6, true, func() kmsg.Request { return kmsg.NewPtrDescribeGroupsRequest() }, (*Server).handleDescribeGroups, nil},
 		{16, "ListGroups", 0, 5, true, func() kmsg.Request { return kmsg.NewPtrListGroupsRequest() }, (*Server).handleListGroups, nil},
+		{17, "SaslHandshake", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrSASLHandshakeRequest() }, (*Server).handleSASLHandshake, nil},
 		{18, "ApiVersions", 0, apiVersionsMax, true, func() kmsg.Request { return kmsg.NewPtrApiVersionsRequest() }, (*Server).handleAPIVersions, nil},
 		{19, "CreateTopics", 2, 7, true, func() kmsg.Request { return kmsg.NewPtrCreateTopicsRequest() }, (*Server).handleCreateTopics, nil},
 		{20, "DeleteTopics", 1, 6, true, func() kmsg.Request { return kmsg.NewPtrDeleteTopicsRequest() }, (*Server).handleDeleteTopics, nil},
@@ -55,11 +62,25 @@ func apis() []api {
 		{26, "EndTxn", 0, 5, true, func() kmsg.Request { return kmsg.NewPtrEndTxnRequest() }, (*Server).handleEndTxn, nil},
 		{27, "WriteTxnMarkers", 1, 2, true, func() kmsg.Request { return kmsg.NewPtrWriteTxnMarkersRequest() }, (*Server).handleWriteTxnMarkers, nil},
 		{28, "TxnOffsetCommit", 0, 6, true, func() kmsg.Request { return kmsg.NewPtrTxnOffsetCommitRequest() }, (*Server).handleTxnOffsetCommit, nil},
+	}
+}
+
+// otherAPIs are the rest, the KIP's among them.
+func otherAPIs() []api {
+	return []api{
+		{29, "DescribeAcls", 1, 3, true, func() kmsg.Request { return kmsg.NewPtrDescribeACLsRequest() }, (*Server).handleDescribeACLs, nil},
+		{30, "CreateAcls", 1, 3, true, func() kmsg.Request { return kmsg.NewPtrCreateACLsRequest() }, (*Server).handleCreateACLs, nil},
+		{31, "DeleteAcls", 1, 3, true, func() kmsg.Request { return kmsg.NewPtrDeleteACLsRequest() }, (*Server).handleDeleteACLs, nil},
 		{32, "DescribeConfigs", 1, 4, true, func() kmsg.Request { return kmsg.NewPtrDescribeConfigsRequest() }, (*Server).handleDescribeConfigs, nil},
 		{33, "AlterConfigs", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrAlterConfigsRequest() }, (*Server).handleAlterConfigs, nil},
 		{34, "AlterReplicaLogDirs", 1, 2, true, func() kmsg.Request { return kmsg.NewPtrAlterReplicaLogDirsRequest() }, (*Server).handleAlterReplicaLogDirs, nil},
 		{35, "DescribeLogDirs", 1, 5, true, func() kmsg.Request { return kmsg.NewPtrDescribeLogDirsRequest() }, (*Server).handleDescribeLogDirs, nil},
+		{36, "SaslAuthenticate", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrSASLAuthenticateRequest() }, (*Server).handleSASLAuthenticate, nil},
 		{37, "CreatePartitions", 0, 3, true, func() kmsg.Request { return kmsg.NewPtrCreatePartitionsRequest() }, (*Server).handleCreatePartitions, nil},
+		{38, "CreateDelegationToken", 1, 3, true, func() kmsg.Request { return kmsg.NewPtrCreateDelegationTokenRequest() }, (*Server).handleDelegationTokens, nil},
+		{39, "RenewDelegationToken", 1, 2, true, func() kmsg.Request { return kmsg.NewPtrRenewDelegationTokenRequest() }, (*Server).handleDelegationTokens, nil},
+		{40, "ExpireDelegationToken", 1, 2, true, func() kmsg.Request { return kmsg.NewPtrExpireDelegationTokenRequest() }, (*Server).handleDelegationTokens, nil},
+		{41, "DescribeDelegationToken", 1, 3, true, func() kmsg.Request { return kmsg.NewPtrDescribeDelegationTokenRequest() }, (*Server).handleDelegationTokens, nil},
 		{42, "DeleteGroups", 0, 3, true, func() kmsg.Request { return kmsg.NewPtrDeleteGroupsRequest() }, (*Server).handleDeleteGroups, nil},
 		{43, "ElectLeaders", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrElectLeadersRequest() }, (*Server).handleElectLeaders, nil},
 		{44, "IncrementalAlterConfigs", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrIncrementalAlterConfigsRequest() }, (*Server).handleIncrementalAlterConfigs, nil},
@@ -68,6 +89,8 @@ func apis() []api {
 		{47, "OffsetDelete", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrOffsetDeleteRequest() }, (*Server).handleOffsetDelete, nil},
 		{48, "DescribeClientQuotas", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrDescribeClientQuotasRequest() }, (*Server).handleDescribeClientQuotas, nil},
 		{49, "AlterClientQuotas", 0, 1, true, func() kmsg.Request { return kmsg.NewPtrAlterClientQuotasRequest() }, (*Server).handleAlterClientQuotas, nil},
+		{50, "DescribeUserScramCredentials", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrDescribeUserSCRAMCredentialsRequest() }, (*Server).handleDescribeUserScramCredentials, nil},
+		{51, "AlterUserScramCredentials", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrAlterUserSCRAMCredentialsRequest() }, (*Server).handleAlterUserScramCredentials, nil},
 		{57, "UpdateFeatures", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrUpdateFeaturesRequest() }, (*Server).handleUpdateFeatures, nil},
 		{60, "DescribeCluster", 0, 2, true, func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }, (*Server).handleDescribeCluster, nil},
 		{61, "DescribeProducers", 0, 0, true, func() kmsg.Request { return kmsg.NewPtrDescribeProducersRequest() }, (*Server).handleDescribeProducers, nil},

@@ -123,6 +123,9 @@ func sample(w *world, key, version int16, n int) kmsg.Request {
 	if req := txnSample(key, version); req != nil {
 		return req
 	}
+	if req := securitySample(key); req != nil {
+		return req
+	}
 	if req := adminSample(key); req != nil {
 		return req
 	}

@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,24 +20,6 @@ var (
 	ErrServerClosed  = errors.New("server is closed")
 	errMissingWiring = errors.New("missing dependency")
 )
-
-// Security protocols of listeners, by Kafka's names.
-const (
-	ProtocolPlaintext = "PLAINTEXT"
-	ProtocolSSL       = "SSL"
-)
-
-// Listener is one address that clients connect to.
-type Listener struct {
-	Name     string // unique, e.g. "PLAINTEXT"; Metadata answers with the addresses of the listener asked
-	Protocol string // ProtocolPlaintext or ProtocolSSL; others are refused (fail closed)
-	Address  string // host:port to bind; port 0 = any free one. Host "" = all addresses
-
-	// Socket is used instead of Address when not nil; the server closes it.
-	Socket net.Listener
-	// TLS is required for ProtocolSSL and forbidden for ProtocolPlaintext.
-	TLS *tls.Config
-}
 
 // Config of a Server. The zero value of a limit means its default.
 type Config struct {
@@ -125,13 +105,8 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%w: name %q is empty or used twice", ErrBadListener, l.Name))
 		}
 		names[l.Name] = true
-		switch {
-		case l.Protocol == ProtocolPlaintext && l.TLS != nil:
-			errs = append(errs, fmt.Errorf("%w: %s is %s but has TLS settings", ErrBadListener, l.Name, l.Protocol))
-		case l.Protocol == ProtocolSSL && l.TLS == nil:
-			errs = append(errs, fmt.Errorf("%w: %s is %s but has no TLS settings", ErrBadListener, l.Name, l.Protocol))
-		case l.Protocol != ProtocolPlaintext && l.Protocol != ProtocolSSL:
-			errs = append(errs, fmt.Errorf("%w: security protocol %q of listener %s", ErrNotSupported, l.Protocol, l.Name))
+		if err := l.validate(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	for _, limit := range []struct {

@@ -42,6 +42,9 @@ type conn struct {
 	w        *frameWriter
 	requests int64 // decoded so far; only the answering goroutine counts
 
+	principal string   // who the client is; of the goroutine that answers
+	session   *session // nil on a listener without SASL; of the goroutine that answers
+
 	queue    chan frame
 	gone     chan struct{} // closed when the client can't be waiting any more
 	goneOnce sync.Once
@@ -76,9 +79,16 @@ func (c *conn) run(ctx context.Context) {
 	c.mu.Unlock()
 	c.log.Debug("connection opened", zap.String("listener", c.listener.Name))
 
+	r := bufio.NewReaderSize(c.nc, readBufferSize)
+	if err := c.secure(ctx, r); err != nil {
+		cancel(net.ErrClosed)
+		_ = c.nc.Close()
+		c.logEnd(err)
+		return
+	}
 	readerDone := make(chan error, 1)
 	quit := make(chan struct{})
-	go func() { readerDone <- c.read(ctx, quit) }()
+	go func() { readerDone <- c.read(ctx, r, quit) }()
 
 	err := c.answerAll(ctx)
 	close(quit)
@@ -110,10 +120,9 @@ func (c *conn) logEnd(err error) {
 }
 
 // read puts frames into the queue until the client ends, errs, or quit closes.
-func (c *conn) read(ctx context.Context, quit <-chan struct{}) error {
+func (c *conn) read(ctx context.Context, r *bufio.Reader, quit <-chan struct{}) error {
 	defer close(c.queue)
 	defer c.goneOnce.Do(func() { close(c.gone) })
-	r := bufio.NewReaderSize(c.nc, readBufferSize)
 	limits := frameLimits{largest: c.s.cfg.RequestBytesMax, small: c.s.cfg.SmallRequestBytesMax}
 	for {
 		f, err := readFrame(r, limits, frameHooks{
@@ -251,6 +260,9 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 		return fmt.Errorf("%w: %s version %d, served are %d to %d", errAPIVersion, a.name, f.version, a.min, a.max)
 	}
 	began := c.s.clock.Now()
+	if c.session.over(f.key, began) {
+		return errSessionExpired
+	}
 	r, err := c.decode(ctx, a, f)
 	if err != nil {
 		return err
@@ -267,6 +279,9 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 	throttle := c.s.throttle(r, len(f.body), &rep, c.s.clock.Now().Sub(began))
 	if err := c.reply(ctx, a, f, rep, throttle, release); err != nil {
 		return err
+	}
+	if rep.last != nil {
+		return rep.last
 	}
 	c.mute(ctx, throttle)
 	return nil
@@ -344,9 +359,9 @@ func (c *conn) decode(ctx context.Context, a *api, f frame) (*request, error) {
 		return nil, fmt.Errorf("decode %s version %d: %w: %w", a.name, f.version, errFrameShape, err)
 	}
 	return &request{
-		api: a, version: f.version, body: body, listener: c.listener.Name, gone: c.gone, log: c.log,
+		api: a, version: f.version, body: body, listener: c.listener.Name, conn: c, gone: c.gone, log: c.log,
 		who: messages.Requester{
-			Principal: anonymous,
+			Principal: c.principal,
 			ClientID:  clientID,
 			Host:      c.host,
 			RequestID: c.requestID(),

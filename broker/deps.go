@@ -147,53 +147,51 @@ type Groups interface {
 	List(ctx context.Context) ([]groups.Listed, error)
 }
 
-// Operation is an ACL operation, with Kafka's numbers.
-type Operation int8
+// Operation is an ACL operation.
+type Operation = messages.ACLOperation
 
 // The operations that requests ask for.
 const (
-	OpRead            Operation = 3
-	OpWrite           Operation = 4
-	OpCreate          Operation = 5
-	OpDelete          Operation = 6
-	OpAlter           Operation = 7
-	OpDescribe        Operation = 8
-	OpClusterAction   Operation = 9
-	OpDescribeConfigs Operation = 10
-	OpAlterConfigs    Operation = 11
-	OpIdempotentWrite Operation = 12
+	OpRead            = messages.ACLRead
+	OpWrite           = messages.ACLWrite
+	OpCreate          = messages.ACLCreate
+	OpDelete          = messages.ACLDelete
+	OpAlter           = messages.ACLAlter
+	OpDescribe        = messages.ACLDescribe
+	OpClusterAction   = messages.ACLClusterAction
+	OpDescribeConfigs = messages.ACLDescribeConfigs
+	OpAlterConfigs    = messages.ACLAlterConfigs
+	OpIdempotentWrite = messages.ACLIdempotentWrite
 )
 
-// ResourceKind is an ACL resource type, with Kafka's numbers.
-type ResourceKind int8
+// ResourceKind is an ACL resource type.
+type ResourceKind = messages.ACLResourceType
 
 // The resources that requests name.
 const (
-	KindTopic         ResourceKind = 2
-	KindGroup         ResourceKind = 3
-	KindCluster       ResourceKind = 4
-	KindTxn           ResourceKind = 5
-	KindClusterMirror ResourceKind = 8
+	KindTopic         = messages.ACLTopic
+	KindGroup         = messages.ACLGroup
+	KindCluster       = messages.ACLCluster
+	KindTxn           = messages.ACLTransactionalID
+	KindClusterMirror = messages.ACLClusterMirror
 )
 
-// Resource is a thing that rights are given on. The cluster's name is
-// ClusterResourceName.
-type Resource struct {
-	Kind ResourceKind
-	Name string
-}
-
 // ClusterResourceName is the name of the only resource of KindCluster.
-const ClusterResourceName = "kafka-cluster"
+const ClusterResourceName = messages.ACLClusterName
 
 // Authorizer decides who may do what. Every handler asks it.
 type Authorizer interface {
 	// Allowed must be quick: it is asked per topic of every request.
-	Allowed(who messages.Requester, op Operation, on Resource) bool
+	Allowed(who messages.Requester, op Operation, on ResourceKind, name string) bool
+	// AllowedAny says whether there can be a resource of the kind that it is allowed on.
+	AllowedAny(who messages.Requester, op Operation, on ResourceKind) bool
 }
 
 // AllowAll is the Authorizer that never refuses.
 type AllowAll struct{}
 
 // Allowed is always true.
-func (AllowAll) Allowed(messages.Requester, Operation, Resource) bool { return true }
+func (AllowAll) Allowed(messages.Requester, Operation, ResourceKind, string) bool { return true }
+
+// AllowedAny is always true.
+func (AllowAll) AllowedAny(messages.Requester, Operation, ResourceKind) bool { return true }

@@ -23,11 +23,16 @@ type rawConn struct {
 
 func (w *world) dial() *rawConn {
 	w.t.Helper()
-	c, err := net.Dial("tcp", w.addr)
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { _ = c.Close() })
-	require.NoError(w.t, c.SetDeadline(time.Now().Add(20*time.Second)))
-	return &rawConn{Conn: c, t: w.t}
+	return dialRaw(w.t, w.addr)
+}
+
+func dialRaw(tb testing.TB, addr string) *rawConn {
+	tb.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = c.Close() })
+	require.NoError(tb, c.SetDeadline(time.Now().Add(20*time.Second)))
+	return &rawConn{Conn: c, t: tb}
 }
 
 // encodeRequest is a whole frame.

@@ -21,6 +21,7 @@ type request struct {
 	body     kmsg.Request
 	who      messages.Requester
 	listener string
+	conn     *conn // for requests about the connection itself
 
 	// throttle is what a quota makes the client wait for, waited how long handling it was
 	// no work; handlers add to them.
@@ -33,12 +34,14 @@ type request struct {
 }
 
 // reply is a handler's answer: exactly one field is set. silent means that the
-// client expects nothing (acks=0). drop closes the connection without an answer.
+// client expects nothing (acks=0). drop closes the connection without an answer, last, beside
+// resp, after it.
 type reply struct {
 	resp   kmsg.Response
 	fetch  *fetchReply
 	silent bool
 	drop   error
+	last   error
 }
 
 func answer(resp kmsg.Response) reply { return reply{resp: resp} }
@@ -54,11 +57,16 @@ func (r *request) code(err error) int16 {
 
 // allowed asks the authorizer.
 func (s *Server) allowed(r *request, op Operation, kind ResourceKind, name string) bool {
-	return s.deps.Authorizer.Allowed(r.who, op, Resource{Kind: kind, Name: name})
+	return s.deps.Authorizer.Allowed(r.who, op, kind, name)
 }
 
 func (s *Server) allowedCluster(r *request, op Operation) bool {
 	return s.allowed(r, op, KindCluster, ClusterResourceName)
+}
+
+// allowedAny asks whether there can be a resource of the kind that it is allowed on.
+func (s *Server) allowedAny(r *request, op Operation, kind ResourceKind) bool {
+	return s.deps.Authorizer.AllowedAny(r.who, op, kind)
 }
 
 func (s *Server) image() *metadata.Image { return s.deps.Images.Image() }

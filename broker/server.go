@@ -17,10 +17,12 @@ import (
 
 // Server is a node's Kafka server. Use: New, Listen, Serve (blocks), Close.
 type Server struct {
-	cfg   Config
-	deps  Deps
-	clock clock.Clock
-	log   *zap.Logger
+	cfg  Config
+	deps Deps
+	// unguarded: there is no authorizer.
+	unguarded bool
+	clock     clock.Clock
+	log       *zap.Logger
 
 	byKey    map[int16]*api
 	sessions *sessionCache
@@ -61,7 +63,8 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("check broker config: %w", err)
 	}
-	if deps.Authorizer == nil {
+	unguarded := deps.Authorizer == nil
+	if unguarded {
 		deps.Authorizer = AllowAll{}
 	}
 	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Planner == nil || deps.History == nil || deps.Bus == nil || deps.Groups == nil {
@@ -69,15 +72,16 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg:      cfg,
-		deps:     deps,
-		clock:    clk,
-		log:      log.Named("broker"),
-		byKey:    map[int16]*api{},
-		sessions: newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
-		quotas:   newQuotas(cfg.QuotaWindow),
-		opening:  make(chan struct{}, runtime.GOMAXPROCS(0)),
-		decoding: semaphore.NewWeighted(decodeBytesMax),
+		cfg:       cfg,
+		unguarded: unguarded,
+		deps:      deps,
+		clock:     clk,
+		log:       log.Named("broker"),
+		byKey:     map[int16]*api{},
+		sessions:  newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
+		quotas:    newQuotas(cfg.QuotaWindow),
+		opening:   make(chan struct{}, runtime.GOMAXPROCS(0)),
+		decoding:  semaphore.NewWeighted(decodeBytesMax),
 
 		requests:  newBudget("requests", int64(cfg.RequestBytesQueued)),
 		answers:   newBudget("answers", int64(cfg.AnswerBytesQueued)),

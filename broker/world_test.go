@@ -223,10 +223,20 @@ func (w *world) Partition(tp messages.TopicPartition, id messages.TopicID) (Part
 	return p, nil
 }
 
-func (w *world) Allowed(who messages.Requester, op Operation, on Resource) bool {
+func (w *world) Allowed(who messages.Requester, op Operation, on ResourceKind, name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.deny == nil || !w.deny(who, op, on)
+	return w.deny == nil || !w.deny(who, op, Resource{on, name})
+}
+
+// Resource is what a test denies.
+type Resource struct {
+	Kind ResourceKind
+	Name string
+}
+
+func (w *world) AllowedAny(who messages.Requester, op Operation, on ResourceKind) bool {
+	return w.Allowed(who, op, on, "")
 }
 
 func (w *world) Submit(_ context.Context, who messages.Requester, cmd messages.Command) messages.Outcome {
@@ -284,6 +294,9 @@ func (w *world) Submit(_ context.Context, who messages.Requester, cmd messages.C
 		w.nextPID += int64(c.Count)
 	default:
 		var ok bool
+		if out.Items, ok = w.securityLocked(cmd); ok {
+			break
+		}
 		if out.Items, ok = w.adminLocked(cmd); !ok {
 			out.Err = fmt.Errorf("%w: %T", errFake, cmd)
 		}

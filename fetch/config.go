@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kagami/messages"
+	"kagami/messages/jaas"
 )
 
 // Names of a mirror's connection configs (spec: configs.md "Connection").
@@ -132,19 +133,19 @@ func (c *Config) parseSASL(configs map[string]string, use bool) []error {
 		}
 		return faults
 	}
-	entry, err := parseJAAS(text)
+	entry, err := jaas.Parse(text)
 	switch {
 	case err != nil:
 		faults = append(faults, invalid(keyJAAS, "%s", err.Error()))
 	case !use:
-	case entry.module[strings.LastIndexByte(entry.module, '.')+1:] != module:
+	case entry.Module[strings.LastIndexByte(entry.Module, '.')+1:] != module:
 		faults = append(faults, invalid(keyJAAS, "login module for %s must be %s", mechanism, module))
-	case entry.options["tokenauth"] == "true":
+	case entry.Options["tokenauth"] == "true":
 		faults = append(faults, invalid(keyJAAS, "delegation tokens (tokenauth) are not supported"))
-	case entry.options["username"] == "" || entry.options["password"] == "":
+	case entry.Options["username"] == "" || entry.Options["password"] == "":
 		faults = append(faults, invalid(keyJAAS, "username and password are required"))
 	default:
-		c.Mechanism, c.User, c.password = mechanism, entry.options["username"], entry.options["password"]
+		c.Mechanism, c.User, c.password = mechanism, entry.Options["username"], entry.Options["password"]
 	}
 	return faults
 }

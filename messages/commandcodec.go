@@ -34,6 +34,9 @@ func commandNames() map[string]func(d *json.Decoder) (Command, error) {
 		"UpdateFeatures":      decodeCommand[UpdateFeatures],
 		"ElectLeaders":        decodeCommand[ElectLeaders],
 		"ReassignPartitions":  decodeCommand[ReassignPartitions],
+		"CreateACLs":          decodeCommand[CreateACLs],
+		"DeleteACLs":          decodeCommand[DeleteACLs],
+		"AlterScram":          decodeCommand[AlterScram],
 	}
 }
 
@@ -101,6 +104,7 @@ func wireErrors() []error {
 		ErrTopicInMirror, ErrTopicNotInMirror, ErrAlreadyPaused, ErrNotPaused, ErrBeingStopped, ErrMirrorNotEmpty,
 		ErrInvalidMirrorStates, ErrMirrorNotAuthorized, ErrTopicNotAuthorized, ErrClusterNotAuthorized,
 		ErrFeatureUpdate, ErrInvalidUpdateVersion,
+		ErrResourceNotFound, ErrDuplicateResource, ErrUnacceptableCredential, ErrUnsupportedSASL,
 	}
 }
 

@@ -32,6 +32,9 @@ func TestForwardedCommands(t *testing.T) {
 		UpdateFeatures{Updates: []FeatureUpdate{{Name: MirrorVersionFeature, Level: 1, Type: FeatureUpgrade}}, ValidateOnly: true},
 		ElectLeaders{Elections: []Election{{TopicID: TopicID{8}, Partition: 1, Node: 2}}},
 		ReassignPartitions{Changes: []Reassignment{{TopicID: TopicID{9}, Partition: 1, Replicas: []NodeID{1, 2}, InSync: []NodeID{1}, Resize: true}}},
+		CreateACLs{Entries: []ACL{{Type: ACLTopic, Pattern: ACLPrefixed, Name: "t", Principal: "User:a", Host: "*", Operation: ACLRead, Permission: ACLDeny}}, Mirror: "m"},
+		DeleteACLs{Filters: []ACLFilter{{Type: ACLTopic, Pattern: ACLPatternMatch, Name: &value, Operation: ACLAny, Permission: ACLPermissionAny}}},
+		AlterScram{Changes: []ScramChange{{User: "u", Mechanism: ScramSHA512, Set: ScramCredential{Salt: []byte{1}, StoredKey: []byte{2}, ServerKey: []byte{3}, Iterations: 4096}}}, OnlyFirst: true},
 		PlaceLeaders{Live: []NodeID{1}, Behind: map[NodeID][]PartitionKey{1: {{TopicID: TopicID{6}, CreatedAt: 7, Partition: 8}}}, Lagging: []NodeID{2}, Back: 1, Max: 2},
 	}
 	names := map[string]bool{}

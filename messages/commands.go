@@ -234,4 +234,5 @@ type Item struct {
 	Replication     int16
 	FirstProducerID int64
 	Count           int32
+	ACLs            []ACL // that a filter of DeleteACLs has found
 }

@@ -49,6 +49,7 @@ var (
 	ErrMirrorNotAuthorized  = errors.New("cluster mirror authorization failed")
 	ErrTopicNotAuthorized   = errors.New("topic authorization failed")
 	ErrClusterNotAuthorized = errors.New("cluster authorization failed")
+	ErrSecurityDisabled     = errors.New("No Authorizer is configured.") //nolint:staticcheck // Kafka's own text, which tools show
 )
 
 // Refusals of group coordinators.

@@ -98,7 +98,7 @@ func (OSFS) OpenFile(name string, create bool) (File, error) {
 	if create {
 		flag |= os.O_CREATE
 	}
-	f, err := os.OpenFile(name, flag, 0o644)
+	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (OSFS) ReadDir(dir string) ([]FileInfo, error) {
 
 // MkdirAll is os.MkdirAll.
 func (OSFS) MkdirAll(dir string) error {
-	err := os.MkdirAll(dir, 0o755)
+	err := os.MkdirAll(dir, 0o700)
 	reachedFile("mkdir", dir, "after")
 	return err
 }
@@ -176,7 +176,7 @@ func (OSFS) SyncDir(dir string) error {
 
 // Lock takes flock on name, which it creates.
 func (OSFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -103,6 +103,7 @@ func (n *node) brokerDeps() broker.Deps {
 	return broker.Deps{
 		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Planner: m,
 		History: n.store, Bus: m, Groups: n.groups, Transactions: transactions{Txns: n.txns, node: n},
+		Authorizer: n.authorizer(),
 	}
 }
 

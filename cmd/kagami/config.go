@@ -6,16 +6,17 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/magiconair/properties"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"kagami/broker"
 	"kagami/cluster"
+	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
 )
@@ -30,9 +31,10 @@ var (
 type settings struct {
 	nodeID     messages.NodeID
 	dataDir    string
-	listeners  []broker.Listener
+	listeners  []broker.Listener   // without their security, which secureListeners adds
 	advertised []messages.Endpoint // host and port as clients are told; port 0 = the bound one
 	adminAddr  string
+	adminUser  string // that the admin server asks for; "": nobody
 	level      zapcore.Level
 	logJSON    bool
 	pprof      bool
@@ -85,6 +87,7 @@ func parseSettings(static map[string]string) (settings, error) {
 		nodeID:            messages.NodeID(v.Int64(configs.NodeIDConfig)),
 		rack:              v.String("broker.rack"),
 		adminAddr:         v.String("kagami.admin.listen"),
+		adminUser:         v.String(configs.AdminUser),
 		logJSON:           v.String("kagami.log.format") == "json",
 		pprof:             v.Bool("kagami.pprof.enable"),
 		flushInterval:     max(time.Millisecond, time.Duration(v.Int64("log.flush.interval.ms"))*time.Millisecond),
@@ -111,6 +114,19 @@ func parseSettings(static map[string]string) (settings, error) {
 		fault("kagami.log.level", "want debug, info, warn or error")
 	}
 	s.parseListeners(v, fault)
+	// Looked at here so that all faults are told together; the node does it again with
+	// what it has then.
+	if _, err := (secured{static: static, now: clock.Wall{}.Now, log: zap.NewNop()}).secure(s.listeners); err != nil {
+		errs = append(errs, err)
+	}
+	if (s.adminUser == "") != (v.String(configs.AdminPassword) == "") {
+		fault(configs.AdminUser, "goes with "+configs.AdminPassword+": set both or none")
+	}
+	if text := v.String(configs.BootstrapScram); text != "" {
+		if _, err := parseScramUser(text); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s: %w", errConfigValue, configs.BootstrapScram, err))
+		}
+	}
 	if err := s.parseCluster(v, fault); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
 	}
@@ -170,80 +186,6 @@ func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) e
 
 // journalFolder is where JetStream keeps the journal, in the data folder.
 const journalFolder = "kagami-journal"
-
-func (s *settings) parseListeners(v configs.Values, fault func(key, why string)) {
-	advertised := map[string]messages.Endpoint{}
-	for _, item := range messages.ParseList(v.String("advertised.listeners")) {
-		name, host, port, err := parseListener(item)
-		if err != nil {
-			fault("advertised.listeners", err.Error())
-			continue
-		}
-		if host == "" {
-			fault("advertised.listeners", fmt.Sprintf("%s has no host: say how clients reach this node", item))
-		}
-		if _, twice := advertised[name]; twice {
-			fault("advertised.listeners", fmt.Sprintf("%s stands there twice", name))
-		}
-		advertised[name] = messages.Endpoint{Listener: name, Host: host, Port: port}
-	}
-	seen := map[string]bool{}
-	for _, item := range messages.ParseList(v.String("listeners")) {
-		name, host, port, err := parseListener(item)
-		if err != nil {
-			fault("listeners", err.Error())
-			continue
-		}
-		if seen[name] {
-			fault("listeners", fmt.Sprintf("%s stands there twice", name))
-		}
-		seen[name] = true
-		protocol := name
-		for _, m := range messages.ParseList(v.String("listener.security.protocol.map")) {
-			if from, to, ok := strings.Cut(m, ":"); ok && strings.EqualFold(from, name) {
-				protocol = strings.ToUpper(to)
-			}
-		}
-		if protocol != broker.ProtocolPlaintext {
-			fault("listeners", fmt.Sprintf("security protocol %s of listener %s isn't supported yet: use PLAINTEXT", protocol, name))
-		}
-		s.listeners = append(s.listeners, broker.Listener{Name: name, Protocol: protocol, Address: net.JoinHostPort(host, strconv.Itoa(int(port)))})
-		ep, ok := advertised[name]
-		if !ok {
-			ep = messages.Endpoint{Listener: name, Host: host, Port: port}
-			if host == "" || host == "0.0.0.0" || host == "::" {
-				fault("advertised.listeners", fmt.Sprintf("listener %s takes every address: say in advertised.listeners how clients reach this node", name))
-			}
-		}
-		ep.Protocol = protocol
-		s.advertised = append(s.advertised, ep)
-	}
-	for _, name := range slices.Sorted(maps.Keys(advertised)) {
-		if !seen[name] {
-			fault("advertised.listeners", fmt.Sprintf("there is no listener %s", name))
-		}
-	}
-	if len(s.listeners) == 0 {
-		fault("listeners", "want at least one, e.g. PLAINTEXT://localhost:9094")
-	}
-}
-
-// parseListener reads NAME://host:port; an IPv6 host stands in brackets.
-func parseListener(item string) (name, host string, port int32, err error) {
-	name, addr, ok := strings.Cut(item, "://")
-	if !ok || name == "" {
-		return "", "", 0, fmt.Errorf("%q is not NAME://host:port", item)
-	}
-	host, portText, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", "", 0, fmt.Errorf("%q is not NAME://host:port: %w", item, err)
-	}
-	n, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return "", "", 0, fmt.Errorf("%q: port %s is not from 0 to 65535", item, portText)
-	}
-	return strings.ToUpper(name), host, int32(n), nil
-}
 
 func checkHostPort(addr string) error {
 	_, port, err := net.SplitHostPort(addr)

@@ -246,9 +246,12 @@ func (n *node) bind(ctx context.Context) error {
 	if perIP == 1<<31-1 {
 		perIP = 0
 	}
-	var err error
+	listeners, err := n.secureListeners()
+	if err != nil {
+		return err
+	}
 	n.broker, err = broker.New(broker.Config{
-		NodeID: n.settings.nodeID, Listeners: n.settings.listeners, StaticConfigs: n.settings.static,
+		NodeID: n.settings.nodeID, Listeners: listeners, StaticConfigs: n.settings.static,
 		RequestBytesQueued: v.Int(configs.QueuedRequestBytes), AnswerBytesQueued: v.Int(configs.QueuedAnswerBytes),
 		RequestBytesMax: v.Int("socket.request.max.bytes"), ConnectionsMax: v.Int("max.connections"), ConnectionsPerIPMax: perIP,
 		IdleTimeout:   time.Duration(v.Int64("connections.max.idle.ms")) * time.Millisecond,
@@ -273,6 +276,9 @@ func (n *node) bind(ctx context.Context) error {
 		endpoints = append(endpoints, ep)
 	}
 	if err := n.refuseLeftovers(); err != nil {
+		return err
+	}
+	if err := n.bootstrapUser(ctx); err != nil {
 		return err
 	}
 	return n.register(ctx, messages.Node{ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints})
@@ -348,7 +354,7 @@ func (n *node) serve(ctx context.Context) error {
 
 func (n *node) serveAdmin(context.Context) error {
 	var err error
-	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, Level: &n.level, Metrics: admin.MetricsHandler(n.sample)}, n.queries(), n.log.Named("admin"))
+	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, User: n.settings.adminUser, Password: configs.BrokerValues(nil, n.settings.static).String(configs.AdminPassword), Level: &n.level, Metrics: admin.MetricsHandler(n.sample)}, n.queries(), n.log.Named("admin"))
 	if err != nil {
 		return err
 	}

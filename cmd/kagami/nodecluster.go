@@ -24,7 +24,7 @@ const journalShards = 16
 
 // joinCluster learns the cluster id: of the data folder, or of the other nodes.
 func (n *node) joinCluster(ctx context.Context) error {
-	if err := os.MkdirAll(n.settings.dataDir, 0o750); err != nil {
+	if err := os.MkdirAll(n.settings.dataDir, 0o700); err != nil {
 		return err
 	}
 	meta, _, err := persistence.ReadMeta(persistence.OSFS{}, n.settings.dataDir)

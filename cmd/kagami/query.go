@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	topic := fs.String("topic", "", "only this topic")
 	group := fs.String("group", "", "only this group")
 	prefix := fs.String("prefix", "", "only actors whose name begins so, e.g. partition/")
+	credentials := fs.String("credentials", "", "file with user:password, where the admin port asks for them")
 	asJSON := fs.Bool("json", false, "print the answer as JSON")
 	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
 	if err := parse(fs, line, 1, args, stdout, stderr); err != nil {
@@ -61,7 +63,11 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	body, err := adminGet(ctx, *addr, "/api/"+what+"?"+params.Encode())
+	login, err := readLogin(*credentials)
+	if err != nil {
+		return err
+	}
+	body, err := adminGet(ctx, *addr, "/api/"+what+"?"+params.Encode(), login)
 	if err != nil {
 		return err
 	}
@@ -72,10 +78,30 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return printRows(stdout, queryColumns[what], body)
 }
 
-func adminGet(ctx context.Context, addr, path string) ([]byte, error) {
+// readLogin reads user:password from a file: on a command line others could see it.
+func readLogin(file string) (*url.Userinfo, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // nobody asks
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	user, password, ok := strings.Cut(strings.TrimSpace(string(b)), ":")
+	if !ok || user == "" {
+		return nil, fmt.Errorf("read credentials: %s doesn't hold user:password", file)
+	}
+	return url.UserPassword(user, password), nil
+}
+
+func adminGet(ctx context.Context, addr, path string, login *url.Userinfo) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", addr, err)
+	}
+	if login != nil {
+		password, _ := login.Password()
+		req.SetBasicAuth(login.Username(), password)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -78,7 +78,7 @@ const (
 )
 
 var brokerSet = newSet("broker", brokerCross,
-	brokerNodeDefs(), brokerNetDefs(), brokerLogDefs(), brokerTopicDefs(), brokerGroupDefs(), brokerTxnDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerClusterDefs(), brokerOwnDefs())
+	brokerNodeDefs(), brokerNetDefs(), brokerListenerDefs(), brokerRightsDefs(), brokerLogDefs(), brokerTopicDefs(), brokerGroupDefs(), brokerTxnDefs(), brokerMirrorDefs(), brokerReplicaDefs(), brokerClusterDefs(), brokerOwnDefs())
 
 // Broker is the set of node configs: Kafka's broker configs.
 func Broker() *Set { return brokerSet }
@@ -91,7 +91,7 @@ func brokerNodeDefs() []Def {
 		{Name: "listeners", Type: TypeList, Default: new("PLAINTEXT://localhost:9094"), High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses to bind for Kafka clients."},
 		{Name: "advertised.listeners", Type: TypeList, High: true, Change: ChangeRestart, check: listenerList(), Doc: "Addresses told to clients; not set: those of listeners."},
 		{Name: "listener.security.protocol.map", Type: TypeList, Default: new("PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"), Change: ChangeRestart, Doc: "Security protocol of each listener name."},
-		{Name: "inter.broker.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener that nodes use among themselves where they act as Kafka clients."},
+		{Name: InterBrokerListenerName, Type: TypeString, Change: ChangeRestart, Doc: "Listener that nodes use among themselves where they act as Kafka clients."},
 		{Name: "unstable.api.versions.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
 		{Name: "unstable.feature.versions.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Accepted and ignored: mirroring needs no switch here."},
 	}
@@ -233,9 +233,10 @@ func brokerCross(v Values) []error {
 // order; a file written for Kafka has many of them, so they are for a warning.
 func ValidateFile(static map[string]string) (unknown []string, err error) {
 	known := make(map[string]string, len(static))
-	var errs []error
+	handled, errs := checkListenerKeys(static)
 	for _, name := range slices.Sorted(maps.Keys(static)) {
 		switch d := brokerSet.Lookup(name); {
+		case handled[name]:
 		case d == nil:
 			unknown = append(unknown, name)
 		case d.Change == ChangeDynamicOnly:

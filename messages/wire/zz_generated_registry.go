@@ -81,6 +81,8 @@ func ResponseForKey(key int16) kmsg.Response {
 // NewMetadataRecord returns an empty metadata record of a type, nil for an unknown type.
 func NewMetadataRecord(key int16) MetadataRecord {
 	switch key {
+	case 18:
+		return NewPtrAccessControlEntryRecord()
 	case 14:
 		return NewPtrClientQuotaRecord()
 	case 201:
@@ -99,12 +101,18 @@ func NewMetadataRecord(key int16) MetadataRecord {
 		return NewPtrProducerIdsRecord()
 	case 200:
 		return NewPtrRegisterNodeRecord()
+	case 19:
+		return NewPtrRemoveAccessControlEntryRecord()
 	case 9:
 		return NewPtrRemoveTopicRecord()
+	case 22:
+		return NewPtrRemoveUserScramCredentialRecord()
 	case 2:
 		return NewPtrTopicRecord()
 	case 203:
 		return NewPtrUnregisterNodeRecord()
+	case 11:
+		return NewPtrUserScramCredentialRecord()
 	default:
 		return nil
 	}
@@ -155,6 +163,7 @@ func allMessages() map[string]codec {
 		"ConsumerGroupCurrentMemberAssignmentKey":    NewPtrConsumerGroupCurrentMemberAssignmentKey(),
 		"ConsumerGroupCurrentMemberAssignmentValue":  NewPtrConsumerGroupCurrentMemberAssignmentValue(),
 		"MirrorPidReset":                             NewPtrMirrorPidReset(),
+		"AccessControlEntryRecord":                   NewPtrAccessControlEntryRecord(),
 		"ClientQuotaRecord":                          NewPtrClientQuotaRecord(),
 		"ClusterRecord":                              NewPtrClusterRecord(),
 		"ConfigRecord":                               NewPtrConfigRecord(),
@@ -164,9 +173,12 @@ func allMessages() map[string]codec {
 		"PartitionRecord":                            NewPtrPartitionRecord(),
 		"ProducerIdsRecord":                          NewPtrProducerIdsRecord(),
 		"RegisterNodeRecord":                         NewPtrRegisterNodeRecord(),
+		"RemoveAccessControlEntryRecord":             NewPtrRemoveAccessControlEntryRecord(),
 		"RemoveTopicRecord":                          NewPtrRemoveTopicRecord(),
+		"RemoveUserScramCredentialRecord":            NewPtrRemoveUserScramCredentialRecord(),
 		"TopicRecord":                                NewPtrTopicRecord(),
 		"UnregisterNodeRecord":                       NewPtrUnregisterNodeRecord(),
+		"UserScramCredentialRecord":                  NewPtrUserScramCredentialRecord(),
 		"LastMirrorEpochsKey":                        NewPtrLastMirrorEpochsKey(),
 		"LastMirrorEpochsValue":                      NewPtrLastMirrorEpochsValue(),
 		"MirrorPartitionStateKey":                    NewPtrMirrorPartitionStateKey(),
@@ -177,6 +189,8 @@ func allMessages() map[string]codec {
 // metadataRecordName is the schema's name of a record type, "" if unknown.
 func metadataRecordName(key int16) string {
 	switch key {
+	case 18:
+		return "AccessControlEntryRecord"
 	case 14:
 		return "ClientQuotaRecord"
 	case 201:
@@ -195,12 +209,18 @@ func metadataRecordName(key int16) string {
 		return "ProducerIdsRecord"
 	case 200:
 		return "RegisterNodeRecord"
+	case 19:
+		return "RemoveAccessControlEntryRecord"
 	case 9:
 		return "RemoveTopicRecord"
+	case 22:
+		return "RemoveUserScramCredentialRecord"
 	case 2:
 		return "TopicRecord"
 	case 203:
 		return "UnregisterNodeRecord"
+	case 11:
+		return "UserScramCredentialRecord"
 	default:
 		return ""
 	}

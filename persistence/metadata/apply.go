@@ -39,6 +39,8 @@ type builder struct {
 	ownMirr  map[string]*Mirror // mirrors that were copied; nil value: deleted
 	ownBrok  map[string]bool
 	ownGroup map[string]bool
+	ownACLs  bool
+	ownScram bool
 	ownSubs  map[string]bool // subscriptions of client metrics that were copied
 }
 
@@ -80,6 +82,14 @@ func (b *builder) apply(offset int64, r Record) error {
 		b.delta.Features = true
 	case *wire.ClientQuotaRecord:
 		return b.setQuota(r)
+	case *wire.AccessControlEntryRecord:
+		return b.setACL(r)
+	case *wire.RemoveAccessControlEntryRecord:
+		return b.removeACL(r)
+	case *wire.UserScramCredentialRecord:
+		b.setScram(r)
+	case *wire.RemoveUserScramCredentialRecord:
+		return b.removeScram(r)
 	case *wire.ProducerIdsRecord:
 		b.img.nextProducerID = r.NextProducerID
 	case *wire.ClusterRecord:

@@ -32,6 +32,8 @@ type Image struct {
 	groups  map[string]map[string]string // configs of groups, by name
 	metrics map[string]map[string]string // subscriptions of client metrics, by name
 	quotas  []Quota                      // by entity
+	acls    []StoredACL                  // in order
+	scram   map[ScramUser]messages.ScramCredential
 }
 
 // Topic is one topic of an image.
@@ -207,6 +209,7 @@ type Delta struct {
 	// Controller: there is a new claim. Features: a level changed.
 	Controller bool
 	Features   bool
+	ACLs       bool // an entry came or went
 }
 
 func compareMirror(m *Mirror, name string) int { return cmp.Compare(m.Name, name) }

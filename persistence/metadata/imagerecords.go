@@ -60,6 +60,7 @@ func (i *Image) records(add func(Record)) {
 			add(QuotaRecord(q.Entity, key, &limit))
 		}
 	}
+	i.securityRecords(add)
 }
 
 func (t *Topic) records(add func(Record)) {

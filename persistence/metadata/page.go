@@ -254,6 +254,10 @@ func hideInBatch(h batch.Header, whole []byte) ([]byte, error) {
 			c.Value, changed = &text, true
 			value = appendFrame(nil, c)
 		}
+		if c, ok := rec.(*wire.UserScramCredentialRecord); ok {
+			c.Salt, c.StoredKey, c.ServerKey, changed = nil, nil, nil, true
+			value = appendFrame(nil, c)
+		}
 		fresh.values = append(fresh.values, value)
 	}
 	if !changed {

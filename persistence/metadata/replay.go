@@ -156,7 +156,7 @@ func (s *Store) unseen(offset int64) bool {
 func wholeDelta(old, img *Image) Delta {
 	d := Delta{
 		Old: old, New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
-		Brokers: true, Groups: true, Quotas: true, ClientMetrics: true, Controller: true, Features: true,
+		Brokers: true, Groups: true, Quotas: true, ClientMetrics: true, Controller: true, Features: true, ACLs: true,
 	}
 	for _, i := range []*Image{old, img} {
 		for _, t := range i.sorted {

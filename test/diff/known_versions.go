@@ -13,7 +13,6 @@ func versionDifferences() []known {
 		why  string
 		keys []int
 	}{
-		{"Security: no SASL, ACLs, SCRAM users or delegation tokens.", []int{17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51}},
 		{"KRaft's own quorum; here the metadata log is a journal of its own.", []int{55, 80, 81, 94}},
 		{"Client metrics (KIP-714).", []int{71, 72}},
 		{"Share groups (KIP-932).", []int{76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}},

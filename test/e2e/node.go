@@ -39,6 +39,7 @@ type NodeOptions struct {
 	Program    string            // path of the server; default the one that Program builds
 	Env        []string          // KEY=VALUE for the first process, see Node.SetEnv
 	Host       string            // address of the listeners; default 127.0.0.1
+	Listeners  []string          // NAME://host:port, beside the plain one
 }
 
 // Node is one `kagami server` process and its folder. Its methods may be called
@@ -100,7 +101,7 @@ func PrepareNode(opts NodeOptions) (*Node, error) {
 	}
 	all := map[string]string{
 		"node.id":                                "1",
-		"listeners":                              "PLAINTEXT://" + n.Bootstrap(),
+		"listeners":                              strings.Join(append([]string{"PLAINTEXT://" + n.Bootstrap()}, opts.Listeners...), ","),
 		"log.dirs":                               n.DataDir(),
 		"kagami.admin.listen":                    n.AdminAddr(),
 		"mirror.metadata.refresh.interval.ms":    "1000",
@@ -119,7 +120,7 @@ func (n *Node) Configure(more map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(n.settings)) {
 		fmt.Fprintf(&text, "%s=%s\n", k, n.settings[k])
 	}
-	if err := os.WriteFile(n.file(), []byte(text.String()), 0o644); err != nil {
+	if err := os.WriteFile(n.file(), []byte(text.String()), 0o600); err != nil {
 		return fmt.Errorf("write settings of the node: %w", err)
 	}
 	return nil

@@ -31,6 +31,7 @@ const (
 	LogDirs             = "org.apache.kafka.tools.LogDirsCommand"                      // kafka-log-dirs
 	ReassignPartitions  = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"  // kafka-reassign-partitions
 	ClientMetrics       = "org.apache.kafka.tools.ClientMetricsCommand"                // kafka-client-metrics
+	ACLs                = "org.apache.kafka.tools.AclCommand"                          // kafka-acls
 	ClusterTool         = "org.apache.kafka.tools.ClusterTool"                         // kafka-cluster
 )
 

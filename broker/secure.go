@@ -1,0 +1,231 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"go.uber.org/zap"
+
+	"kagami/broker/sasl"
+)
+
+// A connection is secured before its first request: TLS, then SASL where the listener has
+// it. What a client sends until then is small, and there is little time for it.
+
+const (
+	// saslReceiveDefault is sasl.server.max.receive.size.
+	saslReceiveDefault = 512 << 10
+	// requestsBeforeAuth bounds what a client asks before it has said who it is.
+	requestsBeforeAuth = 32
+	// reauthPause is the least time between two authentications, as in Kafka.
+	reauthPause = time.Second
+)
+
+// Faults of connections that aren't authenticated.
+var (
+	errHandshake      = errors.New("TLS handshake")
+	errNotYet         = errors.New("request before authentication")
+	errAuthentication = errors.New("not authenticated")
+	errSessionExpired = errors.New("the session is over: the client should have authenticated again")
+)
+
+// session is the SASL side of a connection. Only the goroutine that answers touches it.
+type session struct {
+	cfg       *SASL
+	mechanism *Mechanism    // chosen by the handshake that came last
+	exchange  sasl.Exchange // under way; nil: none
+	raw       bool          // tokens come without a request around them (handshake v0)
+	user      string        // "" before the first authentication
+	since     time.Time     // of the last one
+	expires   time.Time     // zero: never
+}
+
+// secure makes the connection ready for requests, and finds out who the client is.
+func (c *conn) secure(ctx context.Context, r *bufio.Reader) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.Error("authentication panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			err = fmt.Errorf("%w: %v", errHandlerPanic, p)
+		}
+	}()
+	c.principal = anonymous
+	if c.listener.TLS == nil && c.listener.SASL == nil {
+		return nil
+	}
+	by := c.s.clock.Now().Add(min(c.s.cfg.FrameTimeout, c.s.cfg.IdleTimeout))
+	if t, ok := c.nc.(*tls.Conn); ok {
+		if err := c.handshake(ctx, t, by); err != nil {
+			return fmt.Errorf("%w: %w", errHandshake, err)
+		}
+	}
+	if c.listener.SASL == nil {
+		return nil
+	}
+	c.session = &session{cfg: c.listener.SASL}
+	for n := 0; c.session.user == ""; n++ {
+		if n >= requestsBeforeAuth {
+			return fmt.Errorf("%w: %d requests", errNotYet, n)
+		}
+		if err := c.authenticateStep(ctx, r, by); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) handshake(ctx context.Context, t *tls.Conn, by time.Time) error {
+	if err := c.deadline(by); err != nil {
+		return err
+	}
+	if err := t.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	certs := t.ConnectionState().PeerCertificates
+	if c.listener.Protocol != ProtocolSSL || len(certs) == 0 || c.listener.User == nil {
+		return nil
+	}
+	user, err := c.listener.User(certs[0])
+	if err != nil {
+		return err
+	}
+	c.principal = userPrefix + user
+	return nil
+}
+
+// userPrefix begins the principal of a user.
+const userPrefix = "User:"
+
+// deadline bounds everything until the client is known, unless the server is closing.
+func (c *conn) deadline(by time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return ErrServerClosed
+	}
+	_ = c.nc.SetDeadline(by)
+	return nil
+}
+
+// authenticateStep answers one request, or one bare token, of a client that isn't known yet.
+func (c *conn) authenticateStep(ctx context.Context, r *bufio.Reader, by time.Time) error {
+	limit := c.session.cfg.ReceiveBytesMax
+	if limit == 0 {
+		limit = saslReceiveDefault
+	}
+	if err := c.deadline(by); err != nil {
+		return err
+	}
+	if c.session.raw {
+		return c.rawToken(ctx, r, limit)
+	}
+	f, err := readFrame(r, frameLimits{largest: limit, small: limit}, frameHooks{
+		before: func(bool) {},
+		// A read that meets its deadline would be tried again.
+		body: func(int, int64) error {
+			if !c.s.clock.Now().Before(by) {
+				return os.ErrDeadlineExceeded
+			}
+			return nil
+		},
+		grow: func(n int, held int64) (int64, error) { return c.s.requests.swap(ctx, held, n) },
+	})
+	defer func() { c.s.requests.give(f.held) }()
+	switch {
+	case err != nil && c.isStopped():
+		return ErrServerClosed
+	case err != nil:
+		return fmt.Errorf("read request before authentication: %w", err)
+	}
+	switch f.key {
+	case keyAPIVersions, keySASLHandshake, keySASLAuthenticate:
+		return c.answerOne(ctx, f)
+	default:
+		return fmt.Errorf("%w: key %d", errNotYet, f.key)
+	}
+}
+
+// rawToken takes a token that is a frame by itself, as clients send it after a handshake
+// of version 0. Such a client is told of a refusal by the end of the connection.
+func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int) error {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return fmt.Errorf("read token: %w", err)
+	}
+	n := int(int32(binary.BigEndian.Uint32(size[:])))
+	if n < 0 || n > limit {
+		return fmt.Errorf("%w: token of %d bytes", errFrameSize, n)
+	}
+	token, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err != nil || len(token) < n {
+		return fmt.Errorf("read token: %w", errors.Join(io.ErrUnexpectedEOF, err))
+	}
+	answer, err := c.session.token(ctx, c.s.clock.Now, token)
+	if err != nil {
+		c.failed(ctx, err)
+		return fmt.Errorf("%w: %w", errAuthentication, err)
+	}
+	c.known()
+	return c.w.write(append(kbin.AppendInt32(nil, int32(len(answer))), answer...))
+}
+
+// known takes over who the client is, once it is known.
+func (c *conn) known() {
+	if c.session.user != "" {
+		c.principal = userPrefix + c.session.user
+	}
+}
+
+// failed makes a client wait that couldn't be authenticated.
+func (c *conn) failed(ctx context.Context, err error) {
+	mechanism := ""
+	if c.session.mechanism != nil {
+		mechanism = c.session.mechanism.Name()
+	}
+	c.log.Info("authentication failed", zap.String("listener", c.listener.Name), zap.String("mechanism", mechanism), zap.Error(err))
+	if d := c.session.cfg.FailureDelay; d > 0 {
+		_ = c.s.clock.Sleep(ctx, d)
+	}
+}
+
+// errNewUser refuses to be somebody else than before.
+var errNewUser = fmt.Errorf("%w: Cannot change principals during re-authentication", sasl.ErrRefused)
+
+// token hands a token on. When the exchange ends well the user is known, and for how long.
+func (s *session) token(ctx context.Context, now func() time.Time, token []byte) ([]byte, error) {
+	answer, done, err := s.exchange.Next(ctx, token)
+	if err != nil || !done {
+		return answer, err
+	}
+	who := s.exchange.Identity()
+	if s.user != "" && who.User != s.user {
+		return nil, errNewUser
+	}
+	at := now()
+	s.exchange, s.raw, s.user, s.since, s.expires = nil, false, who.User, at, who.Expires
+	if d := s.mechanism.MaxReauth; d > 0 && (s.expires.IsZero() || at.Add(d).Before(s.expires)) {
+		s.expires = at.Add(d)
+	}
+	return answer, nil
+}
+
+// lifetime is what a client is told of how long its authentication lasts; 0: for ever.
+func (s *session) lifetime() time.Duration {
+	if s.expires.IsZero() || s.exchange != nil {
+		return 0
+	}
+	return max(0, s.expires.Sub(s.since))
+}
+
+// over reports whether the client had to authenticate again before this request.
+func (s *session) over(key int16, now time.Time) bool {
+	return s != nil && s.user != "" && !s.expires.IsZero() && now.After(s.expires) && key != keySASLHandshake && key != keySASLAuthenticate
+}
