@@ -75,6 +75,8 @@ func (p *plan) factorOf(t *metadata.Topic, alone int64) int {
 		return p.settings().Int(configs.OffsetsTopicRF)
 	case t.Name == messages.TransactionStateTopic:
 		return p.settings().Int(configs.TransactionTopicRF)
+	case t.Name == messages.ShareGroupStateTopic:
+		return p.settings().Int(configs.ShareStateTopicRF)
 	case t.Mirror != "", t.CreatedAt < alone:
 		return p.settings().Int(configs.DefaultReplicationFactor)
 	default:

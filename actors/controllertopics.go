@@ -23,6 +23,8 @@ func (p *plan) createTopics(c messages.CreateTopics) {
 			t = p.consumerOffsetsTopic()
 		} else if t.Name == messages.TransactionStateTopic {
 			t = p.transactionStateTopic()
+		} else if t.Name == messages.ShareGroupStateTopic {
+			t = p.shareGroupStateTopic()
 		} else if messages.IsInternalTopic(t.Name) {
 			p.item(t.Name, fmt.Errorf("%w: %s is made by the cluster itself", messages.ErrInvalidTopic, t.Name))
 			continue
@@ -255,6 +257,20 @@ func (p *plan) transactionStateTopic() messages.NewTopic {
 		Configs: map[string]*string{
 			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("uncompressed"),
 			configs.SegmentBytes: new(strconv.Itoa(v.Int(configs.TransactionTopicSegmentBytes))),
+		},
+	}
+}
+
+// shareGroupStateTopic is __share_group_state, likewise. Kafka's coordinator deletes
+// what is superseded by itself; here the cleaner does, by key.
+func (p *plan) shareGroupStateTopic() messages.NewTopic {
+	v := p.settings()
+	factor := min(v.Int(configs.ShareStateTopicRF), len(p.env.live))
+	return messages.NewTopic{
+		Name: messages.ShareGroupStateTopic, Partitions: int32(v.Int(configs.ShareStateTopicPartitions)), ReplicationFactor: int16(factor),
+		Configs: map[string]*string{
+			configs.CleanupPolicy: new("compact"), configs.CompressionType: new("producer"),
+			configs.SegmentBytes: new(strconv.Itoa(v.Int(configs.ShareStateTopicSegmentBytes))),
 		},
 	}
 }

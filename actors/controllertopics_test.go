@@ -27,7 +27,7 @@ func TestCreateTopics(t *testing.T) {
 		{"exists", topic{Name: "t", Partitions: 1, ReplicationFactor: 1}, messages.ErrTopicExists, ""},
 		{"id exists", topic{Name: "n", ID: messages.TopicID{200}, Partitions: 1, ReplicationFactor: 1}, messages.ErrTopicExists, "topic t"},
 		{"name", topic{Name: "a b", Partitions: 1, ReplicationFactor: 1}, messages.ErrInvalidTopic, ""},
-		{"internal", topic{Name: "__share_group_state", Partitions: 1, ReplicationFactor: 1}, messages.ErrInvalidTopic, ""},
+		{"internal", topic{Name: "__cluster_metadata", Partitions: 1, ReplicationFactor: 1}, messages.ErrInvalidTopic, ""},
 		{"no partitions", topic{Name: "n", Partitions: 0, ReplicationFactor: 1}, messages.ErrInvalidPartitions, ""},
 		{"negative partitions", topic{Name: "n", Partitions: -2, ReplicationFactor: 1}, messages.ErrInvalidPartitions, ""},
 		{"too many", topic{Name: "n", Partitions: partitionsMax + 1, ReplicationFactor: 1}, messages.ErrInvalidPartitions, ""},

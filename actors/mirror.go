@@ -28,8 +28,6 @@ type MirrorSettings struct {
 	Refresh        time.Duration // mirror.metadata.refresh.interval.ms
 	Fetchers       int32         // mirror.num.replica.fetchers
 	RequestTimeout time.Duration // replica.socket.timeout.ms
-	// OffsetsPartitions is offsets.topic.num.partitions, for when it is to be created.
-	OffsetsPartitions int32
 	// Worker has the fetch settings; identity and connection are filled in.
 	Worker fetch.WorkerConfig
 }

@@ -43,6 +43,7 @@ type mirrorNode struct {
 	replicas   *cluster.Replicas
 	controller *Controller
 	groups     *Groups
+	shares     *ShareGroups
 	logs       *observer.ObservedLogs
 	undo       []func() error
 }
@@ -53,7 +54,7 @@ func startMirrorNode(t *testing.T, dir string, static ...string) *mirrorNode {
 	core, logs := observer.New(zapcore.InfoLevel)
 	n := &mirrorNode{t: t, dir: dir, logs: logs, static: map[string]string{
 		configs.MirrorStateTopicPartitions: "3", configs.MirrorFailedRetryInitial: "50", configs.MirrorFetchBackoff: "50",
-		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "1000", configs.OffsetsTopicPartitions: "3",
+		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "1000", configs.OffsetsTopicPartitions: "3", configs.ShareStateTopicPartitions: "4",
 	}}
 	for _, s := range static {
 		k, v, _ := strings.Cut(s, "=")
@@ -107,26 +108,45 @@ func (n *mirrorNode) start(log *zap.Logger) {
 		Budget: fetch.NewBudget(64 << 20), Random: func() float64 { return 0.5 }, Clock: wall, Log: log,
 	})
 	defers(n.Node.Close)
-	n.groups = NewGroups(ctx, GroupsConfig{System: n.system, Node: 1, Static: n.static, Clock: wall, Log: log, Replica: func(tp messages.TopicPartition) (StateReplica, error) {
+	n.startGroups(bus, log, defers)
+	n.submit(messages.RegisterNode{Node: messages.Node{ID: 1, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Host: "127.0.0.1", Port: 9094}}}})
+}
+
+// startGroups starts the coordinators of groups, as cmd does.
+func (n *mirrorNode) startGroups(bus *cluster.Bus, log *zap.Logger, defers func(func() error)) {
+	t, ctx, wall := n.t, n.t.Context(), clock.Wall{}
+	t.Helper()
+	replica := func(tp messages.TopicPartition) (StateReplica, error) {
 		r, err := n.replicas.Get(tp)
 		if err != nil {
 			return nil, err
 		}
 		return r, nil
-	}})
+	}
+	n.groups = NewGroups(ctx, GroupsConfig{System: n.system, Node: 1, Static: n.static, Clock: wall, Log: log, Replica: replica})
 	defers(n.groups.Close)
 	n.groups.Settle(n.store.Image())
-	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) { n.groups.Apply(a.Image, a.Topics) })
+	n.shares = NewShareGroups(ctx, ShareGroupsConfig{
+		System: n.system, Node: 1, Groups: n.groups, Bus: bus, Image: n.store.Image, Submit: n.controller.Submit, Replica: replica, Clock: wall, Log: log,
+	})
+	defers(n.shares.Close)
+	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) {
+		n.groups.Apply(a.Image, a.Topics)
+		n.shares.Apply(a.Image, a.Topics)
+	})
 	defers(func() error { applied(); return nil })
 	rpc := cluster.NewActorRPC(bus)
 	defers(func() error { rpc.Close(); return nil })
 	require.NoError(t, rpc.RegisterActorHandler(func(ctx context.Context, name string, msg []byte) ([]byte, error) {
-		if name == GroupsActor {
+		switch name {
+		case GroupsActor:
 			return n.groups.HandleQuery(ctx, msg)
+		case SharesActor:
+			return n.shares.HandleQuery(ctx, msg)
+		default:
+			return n.HandleQuery(ctx, name, msg)
 		}
-		return n.HandleQuery(ctx, name, msg)
 	}))
-	n.submit(messages.RegisterNode{Node: messages.Node{ID: 1, Endpoints: []messages.Endpoint{{Listener: "PLAINTEXT", Host: "127.0.0.1", Port: 9094}}}})
 }
 
 // stop ends the parts, last first. It may be called twice.

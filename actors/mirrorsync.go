@@ -23,6 +23,7 @@ type SyncTask int8
 const (
 	SyncTopicConfigs SyncTask = iota + 1
 	SyncGroups
+	SyncShareGroups
 )
 
 // String names the task in logs.
@@ -32,6 +33,8 @@ func (t SyncTask) String() string {
 		return "topic configs"
 	case SyncGroups:
 		return "offsets of consumer groups"
+	case SyncShareGroups:
+		return "offsets of share groups"
 	default:
 		return "unknown"
 	}
@@ -44,6 +47,7 @@ var syncTasks = []struct {
 }{
 	{SyncTopicConfigs, (*syncer).topicConfigs},
 	{SyncGroups, (*syncer).groups},
+	{SyncShareGroups, (*syncer).shareGroups},
 }
 
 // syncTaskTimeout bounds one task: one that hangs costs the others that long at most.
@@ -51,8 +55,8 @@ const syncTaskTimeout = 2 * time.Minute
 
 // syncCounts are of all mirrors of a node, since its start.
 type syncCounts struct {
-	failed [SyncGroups + 1]atomic.Int64 // by task
-	cycles atomic.Int64                 // that ended
+	failed [SyncShareGroups + 1]atomic.Int64 // by task
+	cycles atomic.Int64                      // that ended
 }
 
 // SyncErrors is how often a task has failed since the start.
@@ -76,7 +80,7 @@ func (m *mirror) sync(c actor.Context, r refreshResult) {
 	}
 	m.syncing, m.syncWanted, m.syncBegun = true, false, now
 	s := &syncer{
-		refresher: m.refresher("sync"), peers: m.peers, wall: m.clock, settings: m.settings(), view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) },
+		refresher: m.refresher("sync"), peers: m.peers, wall: m.clock, view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) },
 	}
 	for _, name := range r.healthy {
 		s.healthy[name] = struct{}{}
@@ -106,13 +110,12 @@ func (m *mirror) synced(c actor.Context, done syncDone) {
 // forgotten.
 type syncer struct {
 	refresher
-	peers    mirrorPeers
-	wall     clock.Clock
-	settings MirrorSettings
-	view     *SourceView
-	healthy  map[string]struct{} // topics that are the same ones on both sides
-	told     *onceTold
-	count    func(SyncTask)
+	peers   mirrorPeers
+	wall    clock.Clock
+	view    *SourceView
+	healthy map[string]struct{} // topics that are the same ones on both sides
+	told    *onceTold
+	count   func(SyncTask)
 }
 
 // run carries out one task after the other; one that fails stops none.

@@ -159,10 +159,9 @@ func (n *Node) mirrorSettings() MirrorSettings {
 	v := n.settings()
 	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
 	return MirrorSettings{
-		Refresh:           ms(configs.MirrorRefreshInterval),
-		Fetchers:          int32(v.Int64(configs.MirrorNumReplicaFetchers)),
-		OffsetsPartitions: int32(v.Int64(configs.OffsetsTopicPartitions)),
-		RequestTimeout:    ms(configs.ReplicaSocketTimeout),
+		Refresh:        ms(configs.MirrorRefreshInterval),
+		Fetchers:       int32(v.Int64(configs.MirrorNumReplicaFetchers)),
+		RequestTimeout: ms(configs.ReplicaSocketTimeout),
 		Worker: fetch.WorkerConfig{
 			MaxWait:           ms(configs.ReplicaFetchWaitMax),
 			MinBytes:          int32(v.Int64(configs.ReplicaFetchMinBytes)),

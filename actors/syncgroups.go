@@ -12,8 +12,10 @@ import (
 	"go.uber.org/zap"
 
 	"kagami/cluster"
+	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/groups"
 	pb "kagami/messages/proto"
 	"kagami/persistence/metadata"
 )
@@ -185,7 +187,7 @@ func (s *syncer) groupsHere(ctx context.Context, names, topics []string, errs *g
 	out := map[string]*groupHere{}
 	for node, some := range s.byCoordinator(ctx, names, errs) {
 		var list []*pb.GroupOffsets
-		err := s.again(ctx, func() error {
+		err := again(ctx, s.wall, func() error {
 			res, err := s.ask(ctx, node, GroupsActor, &pb.Query{Query: &pb.Query_GroupOffsets{GroupOffsets: &pb.GroupOffsetsQuery{Groups: some, Topics: topics}}})
 			list = res.GetGroupOffsets().GetGroups()
 			for _, g := range list {
@@ -199,7 +201,7 @@ func (s *syncer) groupsHere(ctx context.Context, names, topics []string, errs *g
 			if g.GetStatus().GetCode() != pb.Code_CODE_OK {
 				continue
 			}
-			h := &groupHere{live: g.GetLive(), offsets: map[messages.TopicPartition]int64{}}
+			h := &groupHere{live: g.GetLive() || g.GetType() == groups.TypeShare, offsets: map[messages.TopicPartition]int64{}}
 			for _, o := range g.GetOffsets() {
 				h.offsets[messages.TopicPartition{Topic: o.GetTopic(), Partition: o.GetPartition()}] = o.GetOffset()
 			}
@@ -258,26 +260,32 @@ func (s *syncer) byCoordinator(ctx context.Context, names []string, errs *groupE
 
 // offsetsTopic is the internal topic of the groups, which is created if it isn't there.
 func (s *syncer) offsetsTopic(ctx context.Context) (*metadata.Topic, error) {
-	if t := s.outside.Image().Topic(messages.ConsumerOffsetsTopic); t != nil {
+	return internalTopic(ctx, messages.ConsumerOffsetsTopic, s.who, s.outside, s.wall)
+}
+
+// topicMaker is what internalTopic needs of the node.
+type topicMaker interface {
+	Image() *metadata.Image
+	Submit(ctx context.Context, who messages.Requester, cmd messages.Command) messages.Outcome
+}
+
+// internalTopic is one of the cluster's own topics, which is made if it isn't there; the
+// controller knows its settings.
+func internalTopic(ctx context.Context, name string, who messages.Requester, outside topicMaker, wall clock.Clock) (*metadata.Topic, error) {
+	if t := outside.Image().Topic(name); t != nil {
 		return t, nil
 	}
-	out := s.outside.Submit(ctx, s.who, messages.CreateTopics{Topics: []messages.NewTopic{{
-		Name: messages.ConsumerOffsetsTopic, Partitions: s.settings.OffsetsPartitions, ReplicationFactor: -1,
-	}}})
-	err := outcomeError(out)
-	if errors.Is(err, messages.ErrTopicExists) {
-		err = nil
+	err := outcomeError(outside.Submit(ctx, who, messages.CreateTopics{Topics: []messages.NewTopic{{Name: name, Partitions: -1, ReplicationFactor: -1}}}))
+	if err != nil && !errors.Is(err, messages.ErrTopicExists) {
+		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", messages.ConsumerOffsetsTopic, err)
-	}
-	err = s.again(ctx, func() error {
-		if s.outside.Image().Topic(messages.ConsumerOffsetsTopic) == nil {
-			return fmt.Errorf("%s isn't here yet: %w", messages.ConsumerOffsetsTopic, cluster.ErrNotReady)
+	err = again(ctx, wall, func() error {
+		if outside.Image().Topic(name) == nil {
+			return fmt.Errorf("%s isn't here yet: %w", name, cluster.ErrNotReady)
 		}
 		return nil
 	})
-	return s.outside.Image().Topic(messages.ConsumerOffsetsTopic), err
+	return outside.Image().Topic(name), err
 }
 
 const (
@@ -286,11 +294,11 @@ const (
 )
 
 // again repeats what a coordinator that is just coming can't answer yet.
-func (s *syncer) again(ctx context.Context, f func() error) error {
+func again(ctx context.Context, wall clock.Clock, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()
 		soon := errors.Is(err, cluster.ErrNotReady) || errors.Is(err, messages.ErrNotLeader) || errors.Is(err, messages.ErrCoordinatorLoading)
-		if !soon || n >= syncAgainTimes || s.wall.Sleep(ctx, syncAgainPause) != nil {
+		if !soon || n >= syncAgainTimes || wall.Sleep(ctx, syncAgainPause) != nil {
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ func (r logRange) clamp(c fetch.CommittedOffset) fetch.CommittedOffset {
 
 // groupHere is what is known of a group on this side.
 type groupHere struct {
-	live    bool
+	live    bool // it has members here, or is a share group
 	offsets map[messages.TopicPartition]int64
 }
 

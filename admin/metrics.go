@@ -19,6 +19,7 @@ type Sample struct {
 	RefreshErrors int64                  // refreshes of source metadata that failed, since the start
 	ConfigErrors  int64                  // syncs of topic configs that failed, likewise
 	GroupErrors   int64                  // and of offsets of consumer groups
+	ShareErrors   int64                  // and of share groups
 	Partitions    []PartitionSample      // those that are being copied
 	Fetchers      int                    // workers
 	Workers       []WorkerSample
@@ -114,6 +115,10 @@ func mirrorMetrics() []metric {
 		{
 			name: manager + "consumer_group_offset_sync_error_total", help: "Syncs of consumer group offsets that failed, as a whole or for some groups.", kind: prometheus.CounterValue,
 			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.GroupErrors)) },
+		},
+		{
+			name: manager + "share_group_offset_sync_error_total", help: "Syncs of share group offsets that failed, as a whole or for some groups.", kind: prometheus.CounterValue,
+			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.ShareErrors)) },
 		},
 		{
 			name: fetcher + "max_lag", help: "Largest lag, records, of all partitions that are being copied.", kind: prometheus.GaugeValue,

@@ -7,9 +7,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kagami/messages"
 	"kagami/messages/groups"
 )
 
@@ -20,12 +22,23 @@ func (s *Server) handleDeleteGroups(ctx context.Context, r *request) reply {
 	for _, id := range req.Groups {
 		g := kmsg.NewDeleteGroupsResponseGroup()
 		g.Group = id
-		a, err := ask[*groups.Done](ctx, s, r, OpDelete, groups.Delete{Group: id})
-		if err == nil {
-			err = a.Err
-		}
+		err := s.deleteGroup(ctx, r, id)
 		g.ErrorCode, g.ErrorMessage = r.code(err), errorText(err)
 		resp.Groups = append(resp.Groups, g)
 	}
 	return answer(resp)
+}
+
+// deleteGroup deletes a group of any kind; a share group's states go as well.
+func (s *Server) deleteGroup(ctx context.Context, r *request, id string) error {
+	if s.allowed(r, OpDelete, KindGroup, id) {
+		if err := s.deps.Shares.Delete(ctx, id); !errors.Is(err, messages.ErrUnknownGroup) {
+			return err
+		}
+	}
+	a, err := ask[*groups.Done](ctx, s, r, OpDelete, groups.Delete{Group: id})
+	if err == nil {
+		err = a.Err
+	}
+	return err
 }

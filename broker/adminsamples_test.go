@@ -45,6 +45,23 @@ func adminSample(key int16) kmsg.Request {
 		return req
 	case 74:
 		return kmsg.NewPtrListConfigResourcesRequest()
+	case 77:
+		req := kmsg.NewPtrShareGroupDescribeRequest()
+		req.GroupIDs = []string{"s"}
+		return req
+	case 90:
+		req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+		req.Groups = []kmsg.DescribeShareGroupOffsetsRequestGroup{{GroupID: "s"}}
+		return req
+	case 91:
+		req := kmsg.NewPtrAlterShareGroupOffsetsRequest()
+		req.GroupID = "s"
+		req.Topics = []kmsg.AlterShareGroupOffsetsRequestTopic{{Topic: "t", Partitions: []kmsg.AlterShareGroupOffsetsRequestTopicPartition{{StartOffset: 1}}}}
+		return req
+	case 92:
+		req := kmsg.NewPtrDeleteShareGroupOffsetsRequest()
+		req.GroupID, req.Topics = "s", []kmsg.DeleteShareGroupOffsetsRequestTopic{{Topic: "t"}}
+		return req
 	default:
 		return nil
 	}

@@ -25,6 +25,7 @@ type Deps struct {
 	History    History
 	Bus        Bus
 	Groups     Groups
+	Shares     Shares
 	// Transactions are the transaction coordinators.
 	Transactions Transactions
 	Authorizer   Authorizer
@@ -145,6 +146,18 @@ type Groups interface {
 	Ask(ctx context.Context, gone <-chan struct{}, req groups.Request) groups.Answer
 	// List is the groups that this node coordinates, in no order.
 	List(ctx context.Context) ([]groups.Listed, error)
+}
+
+// Shares are the share groups that this node coordinates; their states may be
+// anywhere. Errors wrap ErrNotCoordinator where another node coordinates the group, and
+// ErrUnknownGroup where there is no share group of that name. *actors.ShareGroups is one.
+type Shares interface {
+	Look(ctx context.Context, group string) (*groups.ShareLooked, map[groups.ShareKey]groups.ShareState, error)
+	// Alter begins states anew; a group that isn't there is made.
+	Alter(ctx context.Context, group string, set []groups.ShareSet) error
+	// Forget removes states of topics, and reports of which the group had some.
+	Forget(ctx context.Context, group string, topics []messages.TopicID) (map[messages.TopicID]bool, error)
+	Delete(ctx context.Context, group string) error
 }
 
 // Operation is an ACL operation.

@@ -118,7 +118,7 @@ func bareServer(tb testing.TB, log *zap.Logger) *Server {
 	tb.Helper()
 	w := &world{t: tb, img: metadata.EmptyImage(), parts: map[messages.TopicPartition]*fakePartition{}, nextPID: 1, groups: newFakeGroups()}
 	cfg := Config{NodeID: 1, Listeners: []Listener{{Name: "PLAINTEXT", Protocol: ProtocolPlaintext}}, RequestBytesMax: 1 << 20, SmallRequestBytesMax: 256 << 10, FetchWaitMax: time.Millisecond}
-	s, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Transactions: newFakeTxns(w), Authorizer: w}, clock.Wall{}, log)
+	s, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Shares: fakeShares{w}, Transactions: newFakeTxns(w), Authorizer: w}, clock.Wall{}, log)
 	require.NoError(tb, err)
 	return s
 }

@@ -67,7 +67,7 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 	if unguarded {
 		deps.Authorizer = AllowAll{}
 	}
-	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Planner == nil || deps.History == nil || deps.Bus == nil || deps.Groups == nil {
+	if deps.Partitions == nil || deps.Images == nil || deps.Controller == nil || deps.Mirrors == nil || deps.Planner == nil || deps.History == nil || deps.Bus == nil || deps.Groups == nil || deps.Shares == nil {
 		return nil, fmt.Errorf("build broker: %w", errMissingWiring)
 	}
 	cfg = cfg.withDefaults()

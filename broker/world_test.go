@@ -81,7 +81,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
-	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Transactions: w.txns, Authorizer: w}, w.clk, log)
+	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Shares: fakeShares{w}, Transactions: w.txns, Authorizer: w}, w.clk, log)
 	require.NoError(tb, err)
 	w.srv = srv
 	require.NoError(tb, srv.Listen(tb.Context()))

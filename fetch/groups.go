@@ -142,42 +142,66 @@ func (s *Source) ACLs(ctx context.Context) ([]SourceACL, error) {
 	return out, nil
 }
 
-// ShareGroupOffsets reads the start offsets of a share group; an error that
-// wraps [ErrUnsupported] if the source doesn't know share groups (before 4.0).
-func (s *Source) ShareGroupOffsets(ctx context.Context, group string) (map[messages.TopicPartition]int64, error) {
+// KnowsShareGroups reports whether the source tells offsets of share groups (4.0 and
+// later, where they are turned on).
+func (s *Source) KnowsShareGroups(ctx context.Context) (bool, error) {
 	brokers, err := s.Brokers(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	if len(brokers) == 0 {
-		return nil, s.unanswered("DescribeShareGroupOffsets", errors.New("the source names no brokers"))
+		return false, s.unanswered("DescribeShareGroupOffsets", errors.New("the source names no brokers"))
 	}
 	key := kmsg.NewPtrDescribeShareGroupOffsetsRequest().Key()
-	known, err := s.knows(ctx, s.client.Broker(int(brokers[0].ID)), brokers[0], key)
-	if err != nil {
-		return nil, err
+	return s.knows(ctx, s.client.Broker(int(brokers[0].ID)), brokers[0], key)
+}
+
+// ShareOffsets is where a share group begins in each partition that it has a state of, or
+// why that isn't known.
+type ShareOffsets struct {
+	Starts map[messages.TopicPartition]int64
+	Err    error
+}
+
+// ShareGroupsOffsets reads the start offsets of share groups. Every group is in the
+// answer. Ask [Source.KnowsShareGroups] first.
+func (s *Source) ShareGroupsOffsets(ctx context.Context, groups []string) map[string]ShareOffsets {
+	out := make(map[string]ShareOffsets, len(groups))
+	if len(groups) == 0 {
+		return out // kadm would take it for all groups
 	}
-	if !known {
-		return nil, fmt.Errorf("share groups: %w", ErrUnsupported)
-	}
-	described, err := kadm.NewClient(s.client).DescribeShareGroupOffsets(ctx, group)
-	if err != nil {
-		return nil, s.kadmError("DescribeShareGroupOffsets of group "+group, err)
-	}
-	out := make(map[messages.TopicPartition]int64)
+	described, err := kadm.NewClient(s.client).DescribeShareGroupOffsets(ctx, groups...)
+	byName := map[string]kadm.DescribedShareGroupOffsets{}
 	for _, g := range described {
-		if g.Err != nil {
-			return nil, s.kadmError("DescribeShareGroupOffsets of group "+group, g.Err)
+		byName[g.Group] = g
+	}
+	for _, name := range groups {
+		request := "DescribeShareGroupOffsets of group " + name
+		g, ok := byName[name]
+		switch {
+		case !ok && err != nil:
+			out[name] = ShareOffsets{Err: s.kadmError(request, err)}
+		case !ok:
+			out[name] = ShareOffsets{Err: s.unanswered(request, errNotInAnswer)}
+		case g.Err != nil:
+			out[name] = ShareOffsets{Err: s.kadmError(request, g.Err)}
+		default:
+			out[name] = ShareOffsets{Starts: startOffsets(g)}
 		}
-		for _, partitions := range g.Offsets {
-			for _, o := range partitions {
-				if o.Err == nil && o.StartOffset >= 0 {
-					out[messages.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = o.StartOffset
-				}
+	}
+	return out
+}
+
+func startOffsets(g kadm.DescribedShareGroupOffsets) map[messages.TopicPartition]int64 {
+	out := make(map[messages.TopicPartition]int64)
+	for _, partitions := range g.Offsets {
+		for _, o := range partitions {
+			if o.Err == nil && o.StartOffset >= 0 {
+				out[messages.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = o.StartOffset
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // kadmError keeps the two kinds of this package apart: an error code is an

@@ -36,8 +36,9 @@ func TestSourceGroups(t *testing.T) {
 			require.Equal(t, int64(0), offsets[tp("t", 1)].Offset)
 			require.Equal(t, "m", offsets[tp("t", 0)].Metadata)
 			require.Equal(t, int32(2), offsets[tp("t", 0)].LeaderEpoch)
-			_, err = s.ShareGroupOffsets(t.Context(), "s")
-			require.ErrorIs(t, err, fetch.ErrUnsupported)
+			knows, err := s.KnowsShareGroups(t.Context())
+			require.NoError(t, err)
+			require.False(t, knows)
 			require.Zero(t, c.Dropped())
 
 			c.Broker(1).Down()

@@ -102,7 +102,7 @@ func (n *node) brokerDeps() broker.Deps {
 	m := mirrors{Node: n.mirroring, replicas: n.replicas, states: n.mirroring.States(), clock: n.clock}
 	return broker.Deps{
 		Partitions: partitions{n.replicas}, Images: images{n.store, n.replicas}, Controller: n.controller, Mirrors: m, Planner: m,
-		History: n.store, Bus: m, Groups: n.groups, Transactions: transactions{Txns: n.txns, node: n},
+		History: n.store, Bus: m, Groups: n.groups, Shares: n.shares, Transactions: transactions{Txns: n.txns, node: n},
 		Authorizer: n.authorizer(),
 	}
 }

@@ -52,6 +52,8 @@ type node struct {
 	mirroring   *actors.Node
 	groups      *actors.Groups
 	groupsNow   atomic.Pointer[actors.Groups] // groups, for queries, which come from the start
+	shares      *actors.ShareGroups
+	sharesNow   atomic.Pointer[actors.ShareGroups]
 	markers     *actors.TxnMarkers
 	txns        *actors.Txns
 	cleaner     *actors.Cleaner
@@ -367,6 +369,7 @@ func (n *node) sample() admin.Sample {
 	s := admin.Sample{
 		States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample(),
 		ConfigErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncTopicConfigs), GroupErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncGroups),
+		ShareErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncShareGroups),
 	}
 	n.sampleTraffic(&s)
 	n.sampleTxns(&s)

@@ -26,13 +26,28 @@ func (n *node) startGroups(ctx context.Context) error {
 	})
 	n.groupsNow.Store(n.groups)
 	n.defers(func(context.Context) error { return n.groups.Close() })
+	n.shares = actors.NewShareGroups(ctx, actors.ShareGroupsConfig{
+		System: n.system, Node: n.settings.nodeID, Groups: n.groups, Bus: n.bus, Image: n.store.Image, Submit: n.controller.Submit, Clock: n.clock, Log: n.log,
+		Replica: func(tp messages.TopicPartition) (actors.StateReplica, error) {
+			r, err := n.replicas.Get(tp)
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
+		},
+	})
+	n.sharesNow.Store(n.shares)
+	n.defers(func(context.Context) error { return n.shares.Close() })
 	settings := n.store.Subscribe(func(d metadata.Delta) {
 		if d.Brokers || d.Groups {
 			n.groups.Settle(d.New)
 		}
 	})
 	n.groups.Settle(n.store.Image())
-	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) { n.groups.Apply(a.Image, a.Topics) })
+	applied := n.replicas.Subscribe(func(a cluster.AppliedImage) {
+		n.groups.Apply(a.Image, a.Topics)
+		n.shares.Apply(a.Image, a.Topics)
+	})
 	n.defers(func(context.Context) error { settings(); applied(); return nil })
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // mirrored starts three nodes and a source, and a mirror m of its topic t.
-func mirrored(t *testing.T, partitions int32) (*testNodes, *node) {
+func mirrored(t *testing.T, partitions int32, options ...string) (*testNodes, *node) {
 	t.Helper()
 	src := startTestNode(t, t.TempDir())
 	_, cl, _ := connectTo(t, src.kafka())
 	topic(t, cl, "t", partitions, 20, nil)
-	c := newTestNodes(t, []messages.NodeID{1, 2, 3})
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, options...)
 	c.start(1, 2, 3)
 	adm, _, _ := c.connect(1)
 	bootstrap := src.kafka()

@@ -17,14 +17,19 @@ import (
 
 // handleQuery answers other nodes' queries to this node's actors.
 func (n *node) handleQuery(ctx context.Context, name string, msg []byte) ([]byte, error) {
-	if name != actors.GroupsActor {
+	switch name {
+	case actors.GroupsActor:
+		if groups := n.groupsNow.Load(); groups != nil {
+			return groups.HandleQuery(ctx, msg)
+		}
+	case actors.SharesActor:
+		if shares := n.sharesNow.Load(); shares != nil {
+			return shares.HandleQuery(ctx, msg)
+		}
+	default:
 		return n.mirroring.HandleQuery(ctx, name, msg)
 	}
-	groups := n.groupsNow.Load()
-	if groups == nil {
-		return nil, fmt.Errorf("%w: %q isn't started yet", cluster.ErrUnknownActor, name)
-	}
-	return groups.HandleQuery(ctx, msg)
+	return nil, fmt.Errorf("%w: %q isn't started yet", cluster.ErrNotReady, name)
 }
 
 // groups is all groups, of all nodes, or one.

@@ -215,7 +215,7 @@ func (con *consumer) apply(r groups.Record) {
 		if !r.Gone {
 			con.regexes[r.Pattern] = *r.Regex
 		}
-	case groups.KindConsumerPartitions, groups.KindOffset, groups.KindGroup:
+	case groups.KindConsumerPartitions, groups.KindOffset, groups.KindGroup, groups.KindShare, groups.KindSharePartitions:
 	}
 }
 

@@ -133,6 +133,8 @@ func (c *Core) Wake() (millis int64, ok bool) { return c.wake, c.wake != noWake 
 func (c *Core) Apply(r groups.Record) {
 	g := c.groups[r.Group]
 	switch {
+	case r.Kind == groups.KindShare || r.Kind == groups.KindSharePartitions:
+		c.applyShare(r)
 	case r.Kind > groups.KindGroup:
 		c.applyConsumer(r)
 	case r.Kind == groups.KindOffset && r.Gone:
@@ -211,7 +213,7 @@ func (c *Core) get(id string) *group {
 
 // tidy forgets a group of which nothing is left.
 func (c *Core) tidy(g *group) {
-	if g.consumer == nil && g.state == Empty && !g.stored && len(g.proposed) == 0 && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && len(g.txns) == 0 && c.groups[g.id] == g {
+	if g.consumer == nil && g.share == nil && g.state == Empty && !g.stored && len(g.proposed) == 0 && g.storing == 0 && len(g.offsets) == 0 && len(g.members) == 0 && len(g.pending) == 0 && len(g.txns) == 0 && c.groups[g.id] == g {
 		delete(c.groups, g.id)
 	}
 }
@@ -219,6 +221,10 @@ func (c *Core) tidy(g *group) {
 // Handle takes a request. fresh is a random text that no one else has, for the id
 // of a new member.
 func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request) Effects {
+	if g := c.groups[req.GroupID()]; g != nil && g.share != nil {
+		c.handleShare(ticket, g, req)
+		return c.take()
+	}
 	switch r := req.(type) {
 	case groups.Join:
 		c.join(now, ticket, fresh, r)
@@ -242,6 +248,10 @@ func (c *Core) Handle(now int64, ticket Ticket, fresh string, req groups.Request
 		c.describeConsumer(ticket, r)
 	case groups.EndTxn:
 		c.endTxn(ticket, r)
+	case groups.LookShare:
+		c.reply(ticket, &groups.ShareLooked{Err: c.noShare(r.Group)})
+	case groups.AlterShare:
+		c.settled(r.Group, func() { c.alterShare(ticket, r) })
 	case groups.Look:
 		c.reply(ticket, c.committed(r))
 	case groups.Follow:
@@ -353,6 +363,10 @@ func (c *Core) List() []groups.Listed {
 		if g.consumer != nil {
 			l.Members, l.Epoch = len(g.consumer.members), g.consumer.epoch
 			l.ProtocolType, l.State, l.Type = consumerType, g.consumer.state(), groups.TypeConsumer
+		}
+		if g.share != nil {
+			l.Offsets, l.Epoch = g.share.partitions(), g.share.epoch
+			l.ProtocolType, l.State, l.Type = groups.TypeShare, Empty.String(), groups.TypeShare
 		}
 		out = append(out, l)
 	}

@@ -74,6 +74,7 @@ type group struct {
 	settling  int               // those of them with records of the classic protocol's group
 	settled   []func(now int64) // what waits until there are none
 
+	share    *share          // of a share group, else nil
 	consumer *consumer       // of a group of the consumer protocol, else nil
 	proposed []groups.Record // that are true and go into the next write
 	tail     int64           // newest write of such records

@@ -297,6 +297,9 @@ func (c *Core) TopicsGone(exists func(topic string) bool) Effects {
 	for _, id := range sortedKeys(c.groups) {
 		g := c.groups[id]
 		c.settled(id, func() {
+			if g.share != nil {
+				c.shareTopicsGone(g, exists)
+			}
 			var gone []place
 			for _, p := range g.places() {
 				if !exists(p.topic) {

@@ -23,6 +23,10 @@ const (
 	ConsumerMaxSessionTimeout    = "group.consumer.max.session.timeout.ms"
 	ConsumerMinHeartbeatInterval = "group.consumer.min.heartbeat.interval.ms"
 	ConsumerMaxHeartbeatInterval = "group.consumer.max.heartbeat.interval.ms"
+
+	ShareStateTopicPartitions   = "share.coordinator.state.topic.num.partitions"
+	ShareStateTopicRF           = "share.coordinator.state.topic.replication.factor"
+	ShareStateTopicSegmentBytes = "share.coordinator.state.topic.segment.bytes"
 )
 
 func brokerGroupDefs() []Def {
@@ -46,6 +50,9 @@ func brokerGroupDefs() []Def {
 		{Name: ConsumerMaxSize, Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Most members of a group of the consumer protocol."},
 		{Name: ConsumerAssignors, Type: TypeList, Default: new("uniform,range"), Change: ChangeRestart, check: someOf("uniform", "range").notEmpty(), Doc: "Assignors that members of the consumer protocol may ask for. The first one is the default."},
 		{Name: ConsumerMigrationPolicy, Type: TypeString, Default: new("bidirectional"), Change: ChangeRestart, check: oneOf("disabled", "upgrade", "downgrade", "bidirectional"), Doc: "Whether groups with members may change from the classic to the consumer protocol (upgrade), back (downgrade), or both."},
+		{Name: ShareStateTopicPartitions, Type: TypeInt, Default: new("50"), Change: ChangeRestart, check: atLeast(1), Doc: "Partitions of __share_group_state. Read when the topic is created; must never change afterwards."},
+		{Name: ShareStateTopicRF, Type: TypeShort, Default: new("3"), Change: ChangeRestart, check: atLeast(1), Doc: "Replicas of __share_group_state: at most as many as there are live nodes when it is created."},
+		{Name: ShareStateTopicSegmentBytes, Type: TypeInt, Default: new("104857600"), Change: ChangeRestart, check: atLeast(14), Doc: "segment.bytes of __share_group_state, read when the topic is created."},
 	}
 }
 

@@ -21,6 +21,9 @@ type Record struct {
 	Target         *Target
 	Current        *Current
 	Regex          *Regex
+	// The values of share groups' records.
+	Share           *ShareGroup
+	SharePartitions *SharePartitions
 }
 
 // RecordKind is what a record is about.
@@ -37,6 +40,8 @@ const (
 	KindTarget
 	KindCurrent
 	KindRegex
+	KindShare
+	KindSharePartitions
 )
 
 // String is for logs.
@@ -60,6 +65,10 @@ func (k RecordKind) String() string {
 		return "current assignment"
 	case KindRegex:
 		return "regular expression"
+	case KindShare:
+		return "share group"
+	case KindSharePartitions:
+		return "partitions of a share group"
 	default:
 		return "unknown"
 	}

@@ -263,6 +263,8 @@ func Refusal(r Request, err error) Answer {
 		return &Fetched{Err: err}
 	case Describe:
 		return &Described{Err: err}
+	case LookShare:
+		return &ShareLooked{Err: err}
 	case Look:
 		return &Looked{Err: err}
 	case Beat:

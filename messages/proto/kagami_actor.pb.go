@@ -5,7 +5,7 @@
 // source: kagami_actor.proto
 
 // Messages of actor RPC: what nodes ask one another's actors. FollowGroups commits
-// offsets; nothing else here changes anything.
+// offsets and ShareStates sets them; nothing else here changes anything.
 
 package proto
 
@@ -271,6 +271,8 @@ type Query struct {
 	//	*Query_PartitionRanges
 	//	*Query_GroupOffsets
 	//	*Query_FollowGroups
+	//	*Query_FollowShareGroups
+	//	*Query_ShareStates
 	Query         isQuery_Query `protobuf_oneof:"query"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -394,6 +396,24 @@ func (x *Query) GetFollowGroups() *FollowGroups {
 	return nil
 }
 
+func (x *Query) GetFollowShareGroups() *FollowGroups {
+	if x != nil {
+		if x, ok := x.Query.(*Query_FollowShareGroups); ok {
+			return x.FollowShareGroups
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetShareStates() *ShareStates {
+	if x != nil {
+		if x, ok := x.Query.(*Query_ShareStates); ok {
+			return x.ShareStates
+		}
+	}
+	return nil
+}
+
 type isQuery_Query interface {
 	isQuery_Query()
 }
@@ -434,6 +454,15 @@ type Query_FollowGroups struct {
 	FollowGroups *FollowGroups `protobuf:"bytes,9,opt,name=follow_groups,json=followGroups,proto3,oneof"`
 }
 
+type Query_FollowShareGroups struct {
+	// As FollowGroups, for share groups; asks "shares".
+	FollowShareGroups *FollowGroups `protobuf:"bytes,10,opt,name=follow_share_groups,json=followShareGroups,proto3,oneof"`
+}
+
+type Query_ShareStates struct {
+	ShareStates *ShareStates `protobuf:"bytes,11,opt,name=share_states,json=shareStates,proto3,oneof"`
+}
+
 func (*Query_PartitionState) isQuery_Query() {}
 
 func (*Query_MirrorSummary) isQuery_Query() {}
@@ -452,6 +481,10 @@ func (*Query_GroupOffsets) isQuery_Query() {}
 
 func (*Query_FollowGroups) isQuery_Query() {}
 
+func (*Query_FollowShareGroups) isQuery_Query() {}
+
+func (*Query_ShareStates) isQuery_Query() {}
+
 // QueryResult answers the Query of the same kind.
 type QueryResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -466,6 +499,7 @@ type QueryResult struct {
 	//	*QueryResult_PartitionRanges
 	//	*QueryResult_GroupOffsets
 	//	*QueryResult_FollowedGroups
+	//	*QueryResult_ShareStates
 	Result        isQueryResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -589,6 +623,15 @@ func (x *QueryResult) GetFollowedGroups() *FollowedGroups {
 	return nil
 }
 
+func (x *QueryResult) GetShareStates() *ShareStatesResult {
+	if x != nil {
+		if x, ok := x.Result.(*QueryResult_ShareStates); ok {
+			return x.ShareStates
+		}
+	}
+	return nil
+}
+
 type isQueryResult_Result interface {
 	isQueryResult_Result()
 }
@@ -629,6 +672,10 @@ type QueryResult_FollowedGroups struct {
 	FollowedGroups *FollowedGroups `protobuf:"bytes,9,opt,name=followed_groups,json=followedGroups,proto3,oneof"`
 }
 
+type QueryResult_ShareStates struct {
+	ShareStates *ShareStatesResult `protobuf:"bytes,11,opt,name=share_states,json=shareStates,proto3,oneof"`
+}
+
 func (*QueryResult_PartitionState) isQueryResult_Result() {}
 
 func (*QueryResult_MirrorSummary) isQueryResult_Result() {}
@@ -647,6 +694,291 @@ func (*QueryResult_GroupOffsets) isQueryResult_Result() {}
 
 func (*QueryResult_FollowedGroups) isQueryResult_Result() {}
 
+func (*QueryResult_ShareStates) isQueryResult_Result() {}
+
+// ShareStates asks "shares" to set, forget and then read states of share groups, in
+// partitions of __share_group_state that the node leads.
+type ShareStates struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           []*ShareStateSet       `protobuf:"bytes,1,rep,name=set,proto3" json:"set,omitempty"`
+	Forget        []*ShareStateKey       `protobuf:"bytes,2,rep,name=forget,proto3" json:"forget,omitempty"`
+	Get           []*ShareStateKey       `protobuf:"bytes,3,rep,name=get,proto3" json:"get,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareStates) Reset() {
+	*x = ShareStates{}
+	mi := &file_kagami_actor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareStates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareStates) ProtoMessage() {}
+
+func (x *ShareStates) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareStates.ProtoReflect.Descriptor instead.
+func (*ShareStates) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ShareStates) GetSet() []*ShareStateSet {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *ShareStates) GetForget() []*ShareStateKey {
+	if x != nil {
+		return x.Forget
+	}
+	return nil
+}
+
+func (x *ShareStates) GetGet() []*ShareStateKey {
+	if x != nil {
+		return x.Get
+	}
+	return nil
+}
+
+// ShareStateKey names the state of a share group in a partition.
+type ShareStateKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// 16 bytes.
+	TopicId       []byte `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partition     int32  `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareStateKey) Reset() {
+	*x = ShareStateKey{}
+	mi := &file_kagami_actor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareStateKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareStateKey) ProtoMessage() {}
+
+func (x *ShareStateKey) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareStateKey.ProtoReflect.Descriptor instead.
+func (*ShareStateKey) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ShareStateKey) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ShareStateKey) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *ShareStateKey) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+// ShareStateSet begins a state anew.
+type ShareStateSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *ShareStateKey         `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Start         int64                  `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareStateSet) Reset() {
+	*x = ShareStateSet{}
+	mi := &file_kagami_actor_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareStateSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareStateSet) ProtoMessage() {}
+
+func (x *ShareStateSet) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareStateSet.ProtoReflect.Descriptor instead.
+func (*ShareStateSet) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ShareStateSet) GetKey() *ShareStateKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ShareStateSet) GetStart() int64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+// ShareStatesResult is the states that were read, in order.
+type ShareStatesResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	States        []*ShareState          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareStatesResult) Reset() {
+	*x = ShareStatesResult{}
+	mi := &file_kagami_actor_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareStatesResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareStatesResult) ProtoMessage() {}
+
+func (x *ShareStatesResult) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareStatesResult.ProtoReflect.Descriptor instead.
+func (*ShareStatesResult) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ShareStatesResult) GetStates() []*ShareState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// ShareState is a state; start is -1 if there is none.
+type ShareState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         int64                  `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
+	StateEpoch    int32                  `protobuf:"varint,2,opt,name=state_epoch,json=stateEpoch,proto3" json:"state_epoch,omitempty"`
+	LeaderEpoch   int32                  `protobuf:"varint,3,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareState) Reset() {
+	*x = ShareState{}
+	mi := &file_kagami_actor_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareState) ProtoMessage() {}
+
+func (x *ShareState) ProtoReflect() protoreflect.Message {
+	mi := &file_kagami_actor_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareState.ProtoReflect.Descriptor instead.
+func (*ShareState) Descriptor() ([]byte, []int) {
+	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ShareState) GetStart() int64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *ShareState) GetStateEpoch() int32 {
+	if x != nil {
+		return x.StateEpoch
+	}
+	return 0
+}
+
+func (x *ShareState) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
 // PartitionRangesQuery asks a node, actor name "node", how far the logs of mirror
 // partitions reach that it leads and that are aligned with their source.
 type PartitionRangesQuery struct {
@@ -659,7 +991,7 @@ type PartitionRangesQuery struct {
 
 func (x *PartitionRangesQuery) Reset() {
 	*x = PartitionRangesQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[5]
+	mi := &file_kagami_actor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +1003,7 @@ func (x *PartitionRangesQuery) String() string {
 func (*PartitionRangesQuery) ProtoMessage() {}
 
 func (x *PartitionRangesQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[5]
+	mi := &file_kagami_actor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +1016,7 @@ func (x *PartitionRangesQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRangesQuery.ProtoReflect.Descriptor instead.
 func (*PartitionRangesQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{5}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartitionRangesQuery) GetMirror() string {
@@ -711,7 +1043,7 @@ type PartitionRanges struct {
 
 func (x *PartitionRanges) Reset() {
 	*x = PartitionRanges{}
-	mi := &file_kagami_actor_proto_msgTypes[6]
+	mi := &file_kagami_actor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +1055,7 @@ func (x *PartitionRanges) String() string {
 func (*PartitionRanges) ProtoMessage() {}
 
 func (x *PartitionRanges) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[6]
+	mi := &file_kagami_actor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +1068,7 @@ func (x *PartitionRanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRanges.ProtoReflect.Descriptor instead.
 func (*PartitionRanges) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{6}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PartitionRanges) GetRanges() []*PartitionRange {
@@ -762,7 +1094,7 @@ type PartitionRange struct {
 
 func (x *PartitionRange) Reset() {
 	*x = PartitionRange{}
-	mi := &file_kagami_actor_proto_msgTypes[7]
+	mi := &file_kagami_actor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +1106,7 @@ func (x *PartitionRange) String() string {
 func (*PartitionRange) ProtoMessage() {}
 
 func (x *PartitionRange) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[7]
+	mi := &file_kagami_actor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +1119,7 @@ func (x *PartitionRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRange.ProtoReflect.Descriptor instead.
 func (*PartitionRange) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{7}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PartitionRange) GetTopic() string {
@@ -844,7 +1176,7 @@ type GroupOffsetsQuery struct {
 
 func (x *GroupOffsetsQuery) Reset() {
 	*x = GroupOffsetsQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[8]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1188,7 @@ func (x *GroupOffsetsQuery) String() string {
 func (*GroupOffsetsQuery) ProtoMessage() {}
 
 func (x *GroupOffsetsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[8]
+	mi := &file_kagami_actor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1201,7 @@ func (x *GroupOffsetsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsQuery.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{8}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GroupOffsetsQuery) GetGroups() []string {
@@ -896,7 +1228,7 @@ type GroupOffsetsList struct {
 
 func (x *GroupOffsetsList) Reset() {
 	*x = GroupOffsetsList{}
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1240,7 @@ func (x *GroupOffsetsList) String() string {
 func (*GroupOffsetsList) ProtoMessage() {}
 
 func (x *GroupOffsetsList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[9]
+	mi := &file_kagami_actor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1253,7 @@ func (x *GroupOffsetsList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsList.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{9}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GroupOffsetsList) GetGroups() []*GroupOffsets {
@@ -949,7 +1281,7 @@ type GroupOffsets struct {
 
 func (x *GroupOffsets) Reset() {
 	*x = GroupOffsets{}
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1293,7 @@ func (x *GroupOffsets) String() string {
 func (*GroupOffsets) ProtoMessage() {}
 
 func (x *GroupOffsets) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[10]
+	mi := &file_kagami_actor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1306,7 @@ func (x *GroupOffsets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsets.ProtoReflect.Descriptor instead.
 func (*GroupOffsets) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{10}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GroupOffsets) GetGroup() string {
@@ -1035,7 +1367,7 @@ type GroupOffset struct {
 
 func (x *GroupOffset) Reset() {
 	*x = GroupOffset{}
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1379,7 @@ func (x *GroupOffset) String() string {
 func (*GroupOffset) ProtoMessage() {}
 
 func (x *GroupOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[11]
+	mi := &file_kagami_actor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1392,7 @@ func (x *GroupOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
 func (*GroupOffset) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{11}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GroupOffset) GetTopic() string {
@@ -1118,7 +1450,7 @@ type FollowGroups struct {
 
 func (x *FollowGroups) Reset() {
 	*x = FollowGroups{}
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1462,7 @@ func (x *FollowGroups) String() string {
 func (*FollowGroups) ProtoMessage() {}
 
 func (x *FollowGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[12]
+	mi := &file_kagami_actor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1475,7 @@ func (x *FollowGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowGroups.ProtoReflect.Descriptor instead.
 func (*FollowGroups) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{12}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FollowGroups) GetMirror() string {
@@ -1170,7 +1502,7 @@ type FollowedGroups struct {
 
 func (x *FollowedGroups) Reset() {
 	*x = FollowedGroups{}
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1514,7 @@ func (x *FollowedGroups) String() string {
 func (*FollowedGroups) ProtoMessage() {}
 
 func (x *FollowedGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[13]
+	mi := &file_kagami_actor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1527,7 @@ func (x *FollowedGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowedGroups.ProtoReflect.Descriptor instead.
 func (*FollowedGroups) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{13}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FollowedGroups) GetGroups() []*FollowedGroup {
@@ -1219,7 +1551,7 @@ type FollowedGroup struct {
 
 func (x *FollowedGroup) Reset() {
 	*x = FollowedGroup{}
-	mi := &file_kagami_actor_proto_msgTypes[14]
+	mi := &file_kagami_actor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1563,7 @@ func (x *FollowedGroup) String() string {
 func (*FollowedGroup) ProtoMessage() {}
 
 func (x *FollowedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[14]
+	mi := &file_kagami_actor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1576,7 @@ func (x *FollowedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowedGroup.ProtoReflect.Descriptor instead.
 func (*FollowedGroup) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{14}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FollowedGroup) GetGroup() string {
@@ -1279,7 +1611,7 @@ type GroupListQuery struct {
 
 func (x *GroupListQuery) Reset() {
 	*x = GroupListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[15]
+	mi := &file_kagami_actor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1623,7 @@ func (x *GroupListQuery) String() string {
 func (*GroupListQuery) ProtoMessage() {}
 
 func (x *GroupListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[15]
+	mi := &file_kagami_actor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1636,7 @@ func (x *GroupListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupListQuery.ProtoReflect.Descriptor instead.
 func (*GroupListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{15}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupListQuery) GetGroup() string {
@@ -1324,7 +1656,7 @@ type GroupList struct {
 
 func (x *GroupList) Reset() {
 	*x = GroupList{}
-	mi := &file_kagami_actor_proto_msgTypes[16]
+	mi := &file_kagami_actor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1668,7 @@ func (x *GroupList) String() string {
 func (*GroupList) ProtoMessage() {}
 
 func (x *GroupList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[16]
+	mi := &file_kagami_actor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1681,7 @@ func (x *GroupList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupList.ProtoReflect.Descriptor instead.
 func (*GroupList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{16}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GroupList) GetGroups() []*GroupState {
@@ -1380,7 +1712,7 @@ type GroupState struct {
 
 func (x *GroupState) Reset() {
 	*x = GroupState{}
-	mi := &file_kagami_actor_proto_msgTypes[17]
+	mi := &file_kagami_actor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1724,7 @@ func (x *GroupState) String() string {
 func (*GroupState) ProtoMessage() {}
 
 func (x *GroupState) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[17]
+	mi := &file_kagami_actor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1737,7 @@ func (x *GroupState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
 func (*GroupState) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{17}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupState) GetGroup() string {
@@ -1473,7 +1805,7 @@ type PartitionStateQuery struct {
 
 func (x *PartitionStateQuery) Reset() {
 	*x = PartitionStateQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[18]
+	mi := &file_kagami_actor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1817,7 @@ func (x *PartitionStateQuery) String() string {
 func (*PartitionStateQuery) ProtoMessage() {}
 
 func (x *PartitionStateQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[18]
+	mi := &file_kagami_actor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1830,7 @@ func (x *PartitionStateQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStateQuery.ProtoReflect.Descriptor instead.
 func (*PartitionStateQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{18}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{23}
 }
 
 // PartitionState is all that a partition actor knows about itself.
@@ -1544,7 +1876,7 @@ type PartitionState struct {
 
 func (x *PartitionState) Reset() {
 	*x = PartitionState{}
-	mi := &file_kagami_actor_proto_msgTypes[19]
+	mi := &file_kagami_actor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1888,7 @@ func (x *PartitionState) String() string {
 func (*PartitionState) ProtoMessage() {}
 
 func (x *PartitionState) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[19]
+	mi := &file_kagami_actor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1901,7 @@ func (x *PartitionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionState.ProtoReflect.Descriptor instead.
 func (*PartitionState) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{19}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PartitionState) GetMirror() string {
@@ -1763,7 +2095,7 @@ type Fetcher struct {
 
 func (x *Fetcher) Reset() {
 	*x = Fetcher{}
-	mi := &file_kagami_actor_proto_msgTypes[20]
+	mi := &file_kagami_actor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2107,7 @@ func (x *Fetcher) String() string {
 func (*Fetcher) ProtoMessage() {}
 
 func (x *Fetcher) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[20]
+	mi := &file_kagami_actor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2120,7 @@ func (x *Fetcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetcher.ProtoReflect.Descriptor instead.
 func (*Fetcher) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{20}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Fetcher) GetName() string {
@@ -1857,7 +2189,7 @@ type Losses struct {
 
 func (x *Losses) Reset() {
 	*x = Losses{}
-	mi := &file_kagami_actor_proto_msgTypes[21]
+	mi := &file_kagami_actor_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2201,7 @@ func (x *Losses) String() string {
 func (*Losses) ProtoMessage() {}
 
 func (x *Losses) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[21]
+	mi := &file_kagami_actor_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2214,7 @@ func (x *Losses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Losses.ProtoReflect.Descriptor instead.
 func (*Losses) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{21}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Losses) GetCutRecords() int64 {
@@ -1952,7 +2284,7 @@ type PartitionListQuery struct {
 
 func (x *PartitionListQuery) Reset() {
 	*x = PartitionListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[22]
+	mi := &file_kagami_actor_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2296,7 @@ func (x *PartitionListQuery) String() string {
 func (*PartitionListQuery) ProtoMessage() {}
 
 func (x *PartitionListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[22]
+	mi := &file_kagami_actor_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2309,7 @@ func (x *PartitionListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionListQuery.ProtoReflect.Descriptor instead.
 func (*PartitionListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{22}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PartitionListQuery) GetMirror() string {
@@ -2027,7 +2359,7 @@ type PartitionList struct {
 
 func (x *PartitionList) Reset() {
 	*x = PartitionList{}
-	mi := &file_kagami_actor_proto_msgTypes[23]
+	mi := &file_kagami_actor_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2371,7 @@ func (x *PartitionList) String() string {
 func (*PartitionList) ProtoMessage() {}
 
 func (x *PartitionList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[23]
+	mi := &file_kagami_actor_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2384,7 @@ func (x *PartitionList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionList.ProtoReflect.Descriptor instead.
 func (*PartitionList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{23}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartitionList) GetPartitions() []*PartitionState {
@@ -2081,7 +2413,7 @@ type MirrorListQuery struct {
 
 func (x *MirrorListQuery) Reset() {
 	*x = MirrorListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[24]
+	mi := &file_kagami_actor_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2425,7 @@ func (x *MirrorListQuery) String() string {
 func (*MirrorListQuery) ProtoMessage() {}
 
 func (x *MirrorListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[24]
+	mi := &file_kagami_actor_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2438,7 @@ func (x *MirrorListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorListQuery.ProtoReflect.Descriptor instead.
 func (*MirrorListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{24}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MirrorListQuery) GetMirror() string {
@@ -2126,7 +2458,7 @@ type MirrorList struct {
 
 func (x *MirrorList) Reset() {
 	*x = MirrorList{}
-	mi := &file_kagami_actor_proto_msgTypes[25]
+	mi := &file_kagami_actor_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2470,7 @@ func (x *MirrorList) String() string {
 func (*MirrorList) ProtoMessage() {}
 
 func (x *MirrorList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[25]
+	mi := &file_kagami_actor_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2483,7 @@ func (x *MirrorList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorList.ProtoReflect.Descriptor instead.
 func (*MirrorList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{25}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MirrorList) GetMirrors() []*MirrorSummary {
@@ -2170,7 +2502,7 @@ type MirrorSummaryQuery struct {
 
 func (x *MirrorSummaryQuery) Reset() {
 	*x = MirrorSummaryQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[26]
+	mi := &file_kagami_actor_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2514,7 @@ func (x *MirrorSummaryQuery) String() string {
 func (*MirrorSummaryQuery) ProtoMessage() {}
 
 func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[26]
+	mi := &file_kagami_actor_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2527,7 @@ func (x *MirrorSummaryQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummaryQuery.ProtoReflect.Descriptor instead.
 func (*MirrorSummaryQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{26}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{31}
 }
 
 // MirrorSummary is a mirror as its actor sees it.
@@ -2221,7 +2553,7 @@ type MirrorSummary struct {
 
 func (x *MirrorSummary) Reset() {
 	*x = MirrorSummary{}
-	mi := &file_kagami_actor_proto_msgTypes[27]
+	mi := &file_kagami_actor_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2565,7 @@ func (x *MirrorSummary) String() string {
 func (*MirrorSummary) ProtoMessage() {}
 
 func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[27]
+	mi := &file_kagami_actor_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2578,7 @@ func (x *MirrorSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorSummary.ProtoReflect.Descriptor instead.
 func (*MirrorSummary) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{27}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MirrorSummary) GetMirror() string {
@@ -2339,7 +2671,7 @@ type ActorListQuery struct {
 
 func (x *ActorListQuery) Reset() {
 	*x = ActorListQuery{}
-	mi := &file_kagami_actor_proto_msgTypes[28]
+	mi := &file_kagami_actor_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2683,7 @@ func (x *ActorListQuery) String() string {
 func (*ActorListQuery) ProtoMessage() {}
 
 func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[28]
+	mi := &file_kagami_actor_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2696,7 @@ func (x *ActorListQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorListQuery.ProtoReflect.Descriptor instead.
 func (*ActorListQuery) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{28}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ActorListQuery) GetNamePrefix() string {
@@ -2394,7 +2726,7 @@ type ActorList struct {
 
 func (x *ActorList) Reset() {
 	*x = ActorList{}
-	mi := &file_kagami_actor_proto_msgTypes[29]
+	mi := &file_kagami_actor_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2738,7 @@ func (x *ActorList) String() string {
 func (*ActorList) ProtoMessage() {}
 
 func (x *ActorList) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[29]
+	mi := &file_kagami_actor_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2751,7 @@ func (x *ActorList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorList.ProtoReflect.Descriptor instead.
 func (*ActorList) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{29}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ActorList) GetNodeId() int32 {
@@ -2460,7 +2792,7 @@ type ActorInfo struct {
 
 func (x *ActorInfo) Reset() {
 	*x = ActorInfo{}
-	mi := &file_kagami_actor_proto_msgTypes[30]
+	mi := &file_kagami_actor_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2804,7 @@ func (x *ActorInfo) String() string {
 func (*ActorInfo) ProtoMessage() {}
 
 func (x *ActorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_kagami_actor_proto_msgTypes[30]
+	mi := &file_kagami_actor_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2817,7 @@ func (x *ActorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorInfo.ProtoReflect.Descriptor instead.
 func (*ActorInfo) Descriptor() ([]byte, []int) {
-	return file_kagami_actor_proto_rawDescGZIP(), []int{30}
+	return file_kagami_actor_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ActorInfo) GetName() string {
@@ -2543,7 +2875,7 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"\apayload\x18\x02 \x01(\fR\apayload\"M\n" +
 	"\x06Status\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.kagami.actor.v1.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xab\x05\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xbf\x06\n" +
 	"\x05Query\x12O\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2$.kagami.actor.v1.PartitionStateQueryH\x00R\x0epartitionState\x12L\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2#.kagami.actor.v1.MirrorSummaryQueryH\x00R\rmirrorSummary\x12@\n" +
@@ -2556,8 +2888,11 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"group_list\x18\x06 \x01(\v2\x1f.kagami.actor.v1.GroupListQueryH\x00R\tgroupList\x12R\n" +
 	"\x10partition_ranges\x18\a \x01(\v2%.kagami.actor.v1.PartitionRangesQueryH\x00R\x0fpartitionRanges\x12I\n" +
 	"\rgroup_offsets\x18\b \x01(\v2\".kagami.actor.v1.GroupOffsetsQueryH\x00R\fgroupOffsets\x12D\n" +
-	"\rfollow_groups\x18\t \x01(\v2\x1d.kagami.actor.v1.FollowGroupsH\x00R\ffollowGroupsB\a\n" +
-	"\x05query\"\x94\x05\n" +
+	"\rfollow_groups\x18\t \x01(\v2\x1d.kagami.actor.v1.FollowGroupsH\x00R\ffollowGroups\x12O\n" +
+	"\x13follow_share_groups\x18\n" +
+	" \x01(\v2\x1d.kagami.actor.v1.FollowGroupsH\x00R\x11followShareGroups\x12A\n" +
+	"\fshare_states\x18\v \x01(\v2\x1c.kagami.actor.v1.ShareStatesH\x00R\vshareStatesB\a\n" +
+	"\x05query\"\xdd\x05\n" +
 	"\vQueryResult\x12J\n" +
 	"\x0fpartition_state\x18\x01 \x01(\v2\x1f.kagami.actor.v1.PartitionStateH\x00R\x0epartitionState\x12G\n" +
 	"\x0emirror_summary\x18\x02 \x01(\v2\x1e.kagami.actor.v1.MirrorSummaryH\x00R\rmirrorSummary\x12;\n" +
@@ -2570,8 +2905,28 @@ const file_kagami_actor_proto_rawDesc = "" +
 	"group_list\x18\x06 \x01(\v2\x1a.kagami.actor.v1.GroupListH\x00R\tgroupList\x12M\n" +
 	"\x10partition_ranges\x18\a \x01(\v2 .kagami.actor.v1.PartitionRangesH\x00R\x0fpartitionRanges\x12H\n" +
 	"\rgroup_offsets\x18\b \x01(\v2!.kagami.actor.v1.GroupOffsetsListH\x00R\fgroupOffsets\x12J\n" +
-	"\x0ffollowed_groups\x18\t \x01(\v2\x1f.kagami.actor.v1.FollowedGroupsH\x00R\x0efollowedGroupsB\b\n" +
-	"\x06result\"F\n" +
+	"\x0ffollowed_groups\x18\t \x01(\v2\x1f.kagami.actor.v1.FollowedGroupsH\x00R\x0efollowedGroups\x12G\n" +
+	"\fshare_states\x18\v \x01(\v2\".kagami.actor.v1.ShareStatesResultH\x00R\vshareStatesB\b\n" +
+	"\x06result\"\xa9\x01\n" +
+	"\vShareStates\x120\n" +
+	"\x03set\x18\x01 \x03(\v2\x1e.kagami.actor.v1.ShareStateSetR\x03set\x126\n" +
+	"\x06forget\x18\x02 \x03(\v2\x1e.kagami.actor.v1.ShareStateKeyR\x06forget\x120\n" +
+	"\x03get\x18\x03 \x03(\v2\x1e.kagami.actor.v1.ShareStateKeyR\x03get\"^\n" +
+	"\rShareStateKey\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\x05R\tpartition\"W\n" +
+	"\rShareStateSet\x120\n" +
+	"\x03key\x18\x01 \x01(\v2\x1e.kagami.actor.v1.ShareStateKeyR\x03key\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\x03R\x05start\"H\n" +
+	"\x11ShareStatesResult\x123\n" +
+	"\x06states\x18\x01 \x03(\v2\x1b.kagami.actor.v1.ShareStateR\x06states\"f\n" +
+	"\n" +
+	"ShareState\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\x03R\x05start\x12\x1f\n" +
+	"\vstate_epoch\x18\x02 \x01(\x05R\n" +
+	"stateEpoch\x12!\n" +
+	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\"F\n" +
 	"\x14PartitionRangesQuery\x12\x16\n" +
 	"\x06mirror\x18\x01 \x01(\tR\x06mirror\x12\x16\n" +
 	"\x06topics\x18\x02 \x03(\tR\x06topics\"J\n" +
@@ -2752,7 +3107,7 @@ func file_kagami_actor_proto_rawDescGZIP() []byte {
 }
 
 var file_kagami_actor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_kagami_actor_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_kagami_actor_proto_goTypes = []any{
 	(Code)(0),                    // 0: kagami.actor.v1.Code
 	(*ActorRequest)(nil),         // 1: kagami.actor.v1.ActorRequest
@@ -2760,74 +3115,87 @@ var file_kagami_actor_proto_goTypes = []any{
 	(*Status)(nil),               // 3: kagami.actor.v1.Status
 	(*Query)(nil),                // 4: kagami.actor.v1.Query
 	(*QueryResult)(nil),          // 5: kagami.actor.v1.QueryResult
-	(*PartitionRangesQuery)(nil), // 6: kagami.actor.v1.PartitionRangesQuery
-	(*PartitionRanges)(nil),      // 7: kagami.actor.v1.PartitionRanges
-	(*PartitionRange)(nil),       // 8: kagami.actor.v1.PartitionRange
-	(*GroupOffsetsQuery)(nil),    // 9: kagami.actor.v1.GroupOffsetsQuery
-	(*GroupOffsetsList)(nil),     // 10: kagami.actor.v1.GroupOffsetsList
-	(*GroupOffsets)(nil),         // 11: kagami.actor.v1.GroupOffsets
-	(*GroupOffset)(nil),          // 12: kagami.actor.v1.GroupOffset
-	(*FollowGroups)(nil),         // 13: kagami.actor.v1.FollowGroups
-	(*FollowedGroups)(nil),       // 14: kagami.actor.v1.FollowedGroups
-	(*FollowedGroup)(nil),        // 15: kagami.actor.v1.FollowedGroup
-	(*GroupListQuery)(nil),       // 16: kagami.actor.v1.GroupListQuery
-	(*GroupList)(nil),            // 17: kagami.actor.v1.GroupList
-	(*GroupState)(nil),           // 18: kagami.actor.v1.GroupState
-	(*PartitionStateQuery)(nil),  // 19: kagami.actor.v1.PartitionStateQuery
-	(*PartitionState)(nil),       // 20: kagami.actor.v1.PartitionState
-	(*Fetcher)(nil),              // 21: kagami.actor.v1.Fetcher
-	(*Losses)(nil),               // 22: kagami.actor.v1.Losses
-	(*PartitionListQuery)(nil),   // 23: kagami.actor.v1.PartitionListQuery
-	(*PartitionList)(nil),        // 24: kagami.actor.v1.PartitionList
-	(*MirrorListQuery)(nil),      // 25: kagami.actor.v1.MirrorListQuery
-	(*MirrorList)(nil),           // 26: kagami.actor.v1.MirrorList
-	(*MirrorSummaryQuery)(nil),   // 27: kagami.actor.v1.MirrorSummaryQuery
-	(*MirrorSummary)(nil),        // 28: kagami.actor.v1.MirrorSummary
-	(*ActorListQuery)(nil),       // 29: kagami.actor.v1.ActorListQuery
-	(*ActorList)(nil),            // 30: kagami.actor.v1.ActorList
-	(*ActorInfo)(nil),            // 31: kagami.actor.v1.ActorInfo
-	nil,                          // 32: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	(*ShareStates)(nil),          // 6: kagami.actor.v1.ShareStates
+	(*ShareStateKey)(nil),        // 7: kagami.actor.v1.ShareStateKey
+	(*ShareStateSet)(nil),        // 8: kagami.actor.v1.ShareStateSet
+	(*ShareStatesResult)(nil),    // 9: kagami.actor.v1.ShareStatesResult
+	(*ShareState)(nil),           // 10: kagami.actor.v1.ShareState
+	(*PartitionRangesQuery)(nil), // 11: kagami.actor.v1.PartitionRangesQuery
+	(*PartitionRanges)(nil),      // 12: kagami.actor.v1.PartitionRanges
+	(*PartitionRange)(nil),       // 13: kagami.actor.v1.PartitionRange
+	(*GroupOffsetsQuery)(nil),    // 14: kagami.actor.v1.GroupOffsetsQuery
+	(*GroupOffsetsList)(nil),     // 15: kagami.actor.v1.GroupOffsetsList
+	(*GroupOffsets)(nil),         // 16: kagami.actor.v1.GroupOffsets
+	(*GroupOffset)(nil),          // 17: kagami.actor.v1.GroupOffset
+	(*FollowGroups)(nil),         // 18: kagami.actor.v1.FollowGroups
+	(*FollowedGroups)(nil),       // 19: kagami.actor.v1.FollowedGroups
+	(*FollowedGroup)(nil),        // 20: kagami.actor.v1.FollowedGroup
+	(*GroupListQuery)(nil),       // 21: kagami.actor.v1.GroupListQuery
+	(*GroupList)(nil),            // 22: kagami.actor.v1.GroupList
+	(*GroupState)(nil),           // 23: kagami.actor.v1.GroupState
+	(*PartitionStateQuery)(nil),  // 24: kagami.actor.v1.PartitionStateQuery
+	(*PartitionState)(nil),       // 25: kagami.actor.v1.PartitionState
+	(*Fetcher)(nil),              // 26: kagami.actor.v1.Fetcher
+	(*Losses)(nil),               // 27: kagami.actor.v1.Losses
+	(*PartitionListQuery)(nil),   // 28: kagami.actor.v1.PartitionListQuery
+	(*PartitionList)(nil),        // 29: kagami.actor.v1.PartitionList
+	(*MirrorListQuery)(nil),      // 30: kagami.actor.v1.MirrorListQuery
+	(*MirrorList)(nil),           // 31: kagami.actor.v1.MirrorList
+	(*MirrorSummaryQuery)(nil),   // 32: kagami.actor.v1.MirrorSummaryQuery
+	(*MirrorSummary)(nil),        // 33: kagami.actor.v1.MirrorSummary
+	(*ActorListQuery)(nil),       // 34: kagami.actor.v1.ActorListQuery
+	(*ActorList)(nil),            // 35: kagami.actor.v1.ActorList
+	(*ActorInfo)(nil),            // 36: kagami.actor.v1.ActorInfo
+	nil,                          // 37: kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
 }
 var file_kagami_actor_proto_depIdxs = []int32{
 	3,  // 0: kagami.actor.v1.ActorResponse.status:type_name -> kagami.actor.v1.Status
 	0,  // 1: kagami.actor.v1.Status.code:type_name -> kagami.actor.v1.Code
-	19, // 2: kagami.actor.v1.Query.partition_state:type_name -> kagami.actor.v1.PartitionStateQuery
-	27, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
-	29, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
-	23, // 5: kagami.actor.v1.Query.partition_list:type_name -> kagami.actor.v1.PartitionListQuery
-	25, // 6: kagami.actor.v1.Query.mirror_list:type_name -> kagami.actor.v1.MirrorListQuery
-	16, // 7: kagami.actor.v1.Query.group_list:type_name -> kagami.actor.v1.GroupListQuery
-	6,  // 8: kagami.actor.v1.Query.partition_ranges:type_name -> kagami.actor.v1.PartitionRangesQuery
-	9,  // 9: kagami.actor.v1.Query.group_offsets:type_name -> kagami.actor.v1.GroupOffsetsQuery
-	13, // 10: kagami.actor.v1.Query.follow_groups:type_name -> kagami.actor.v1.FollowGroups
-	20, // 11: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
-	28, // 12: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
-	30, // 13: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
-	24, // 14: kagami.actor.v1.QueryResult.partition_list:type_name -> kagami.actor.v1.PartitionList
-	26, // 15: kagami.actor.v1.QueryResult.mirror_list:type_name -> kagami.actor.v1.MirrorList
-	17, // 16: kagami.actor.v1.QueryResult.group_list:type_name -> kagami.actor.v1.GroupList
-	7,  // 17: kagami.actor.v1.QueryResult.partition_ranges:type_name -> kagami.actor.v1.PartitionRanges
-	10, // 18: kagami.actor.v1.QueryResult.group_offsets:type_name -> kagami.actor.v1.GroupOffsetsList
-	14, // 19: kagami.actor.v1.QueryResult.followed_groups:type_name -> kagami.actor.v1.FollowedGroups
-	8,  // 20: kagami.actor.v1.PartitionRanges.ranges:type_name -> kagami.actor.v1.PartitionRange
-	11, // 21: kagami.actor.v1.GroupOffsetsList.groups:type_name -> kagami.actor.v1.GroupOffsets
-	12, // 22: kagami.actor.v1.GroupOffsets.offsets:type_name -> kagami.actor.v1.GroupOffset
-	3,  // 23: kagami.actor.v1.GroupOffsets.status:type_name -> kagami.actor.v1.Status
-	11, // 24: kagami.actor.v1.FollowGroups.groups:type_name -> kagami.actor.v1.GroupOffsets
-	15, // 25: kagami.actor.v1.FollowedGroups.groups:type_name -> kagami.actor.v1.FollowedGroup
-	3,  // 26: kagami.actor.v1.FollowedGroup.status:type_name -> kagami.actor.v1.Status
-	18, // 27: kagami.actor.v1.GroupList.groups:type_name -> kagami.actor.v1.GroupState
-	21, // 28: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
-	22, // 29: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
-	20, // 30: kagami.actor.v1.PartitionList.partitions:type_name -> kagami.actor.v1.PartitionState
-	28, // 31: kagami.actor.v1.MirrorList.mirrors:type_name -> kagami.actor.v1.MirrorSummary
-	32, // 32: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
-	31, // 33: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	24, // 2: kagami.actor.v1.Query.partition_state:type_name -> kagami.actor.v1.PartitionStateQuery
+	32, // 3: kagami.actor.v1.Query.mirror_summary:type_name -> kagami.actor.v1.MirrorSummaryQuery
+	34, // 4: kagami.actor.v1.Query.actor_list:type_name -> kagami.actor.v1.ActorListQuery
+	28, // 5: kagami.actor.v1.Query.partition_list:type_name -> kagami.actor.v1.PartitionListQuery
+	30, // 6: kagami.actor.v1.Query.mirror_list:type_name -> kagami.actor.v1.MirrorListQuery
+	21, // 7: kagami.actor.v1.Query.group_list:type_name -> kagami.actor.v1.GroupListQuery
+	11, // 8: kagami.actor.v1.Query.partition_ranges:type_name -> kagami.actor.v1.PartitionRangesQuery
+	14, // 9: kagami.actor.v1.Query.group_offsets:type_name -> kagami.actor.v1.GroupOffsetsQuery
+	18, // 10: kagami.actor.v1.Query.follow_groups:type_name -> kagami.actor.v1.FollowGroups
+	18, // 11: kagami.actor.v1.Query.follow_share_groups:type_name -> kagami.actor.v1.FollowGroups
+	6,  // 12: kagami.actor.v1.Query.share_states:type_name -> kagami.actor.v1.ShareStates
+	25, // 13: kagami.actor.v1.QueryResult.partition_state:type_name -> kagami.actor.v1.PartitionState
+	33, // 14: kagami.actor.v1.QueryResult.mirror_summary:type_name -> kagami.actor.v1.MirrorSummary
+	35, // 15: kagami.actor.v1.QueryResult.actor_list:type_name -> kagami.actor.v1.ActorList
+	29, // 16: kagami.actor.v1.QueryResult.partition_list:type_name -> kagami.actor.v1.PartitionList
+	31, // 17: kagami.actor.v1.QueryResult.mirror_list:type_name -> kagami.actor.v1.MirrorList
+	22, // 18: kagami.actor.v1.QueryResult.group_list:type_name -> kagami.actor.v1.GroupList
+	12, // 19: kagami.actor.v1.QueryResult.partition_ranges:type_name -> kagami.actor.v1.PartitionRanges
+	15, // 20: kagami.actor.v1.QueryResult.group_offsets:type_name -> kagami.actor.v1.GroupOffsetsList
+	19, // 21: kagami.actor.v1.QueryResult.followed_groups:type_name -> kagami.actor.v1.FollowedGroups
+	9,  // 22: kagami.actor.v1.QueryResult.share_states:type_name -> kagami.actor.v1.ShareStatesResult
+	8,  // 23: kagami.actor.v1.ShareStates.set:type_name -> kagami.actor.v1.ShareStateSet
+	7,  // 24: kagami.actor.v1.ShareStates.forget:type_name -> kagami.actor.v1.ShareStateKey
+	7,  // 25: kagami.actor.v1.ShareStates.get:type_name -> kagami.actor.v1.ShareStateKey
+	7,  // 26: kagami.actor.v1.ShareStateSet.key:type_name -> kagami.actor.v1.ShareStateKey
+	10, // 27: kagami.actor.v1.ShareStatesResult.states:type_name -> kagami.actor.v1.ShareState
+	13, // 28: kagami.actor.v1.PartitionRanges.ranges:type_name -> kagami.actor.v1.PartitionRange
+	16, // 29: kagami.actor.v1.GroupOffsetsList.groups:type_name -> kagami.actor.v1.GroupOffsets
+	17, // 30: kagami.actor.v1.GroupOffsets.offsets:type_name -> kagami.actor.v1.GroupOffset
+	3,  // 31: kagami.actor.v1.GroupOffsets.status:type_name -> kagami.actor.v1.Status
+	16, // 32: kagami.actor.v1.FollowGroups.groups:type_name -> kagami.actor.v1.GroupOffsets
+	20, // 33: kagami.actor.v1.FollowedGroups.groups:type_name -> kagami.actor.v1.FollowedGroup
+	3,  // 34: kagami.actor.v1.FollowedGroup.status:type_name -> kagami.actor.v1.Status
+	23, // 35: kagami.actor.v1.GroupList.groups:type_name -> kagami.actor.v1.GroupState
+	26, // 36: kagami.actor.v1.PartitionState.fetcher:type_name -> kagami.actor.v1.Fetcher
+	27, // 37: kagami.actor.v1.PartitionState.losses:type_name -> kagami.actor.v1.Losses
+	25, // 38: kagami.actor.v1.PartitionList.partitions:type_name -> kagami.actor.v1.PartitionState
+	33, // 39: kagami.actor.v1.MirrorList.mirrors:type_name -> kagami.actor.v1.MirrorSummary
+	37, // 40: kagami.actor.v1.MirrorSummary.partitions_by_state:type_name -> kagami.actor.v1.MirrorSummary.PartitionsByStateEntry
+	36, // 41: kagami.actor.v1.ActorList.actors:type_name -> kagami.actor.v1.ActorInfo
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_kagami_actor_proto_init() }
@@ -2845,6 +3213,8 @@ func file_kagami_actor_proto_init() {
 		(*Query_PartitionRanges)(nil),
 		(*Query_GroupOffsets)(nil),
 		(*Query_FollowGroups)(nil),
+		(*Query_FollowShareGroups)(nil),
+		(*Query_ShareStates)(nil),
 	}
 	file_kagami_actor_proto_msgTypes[4].OneofWrappers = []any{
 		(*QueryResult_PartitionState)(nil),
@@ -2856,6 +3226,7 @@ func file_kagami_actor_proto_init() {
 		(*QueryResult_PartitionRanges)(nil),
 		(*QueryResult_GroupOffsets)(nil),
 		(*QueryResult_FollowedGroups)(nil),
+		(*QueryResult_ShareStates)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2863,7 +3234,7 @@ func file_kagami_actor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kagami_actor_proto_rawDesc), len(file_kagami_actor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

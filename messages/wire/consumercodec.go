@@ -42,7 +42,7 @@ func encodeConsumerKey(r groups.Record) []byte {
 	case groups.KindRegex:
 		k := ConsumerGroupRegularExpressionKey{GroupID: r.Group, RegularExpression: r.Pattern}
 		return k.AppendTo(nil)
-	case groups.KindOffset, groups.KindGroup:
+	case groups.KindOffset, groups.KindGroup, groups.KindShare, groups.KindSharePartitions:
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func decodeConsumerValue(out *groups.Record, value []byte) error {
 		v := NewConsumerGroupRegularExpressionValue()
 		err = v.ReadFrom(value)
 		out.Regex = &groups.Regex{Topics: v.Topics, Version: v.MetadataVersion, Millis: v.Timestamp}
-	case groups.KindConsumerPartitions, groups.KindOffset, groups.KindGroup:
+	case groups.KindConsumerPartitions, groups.KindOffset, groups.KindGroup, groups.KindShare, groups.KindSharePartitions:
 	}
 	return err
 }

@@ -37,6 +37,9 @@ func EncodeGroupRecord(r groups.Record) (key, value []byte) {
 		}
 		return key, value
 	}
+	if r.Kind == groups.KindShare || r.Kind == groups.KindSharePartitions {
+		return encodeShare(r)
+	}
 	if r.Kind != groups.KindGroup {
 		if key = encodeConsumerKey(r); !r.Gone {
 			value = encodeConsumerValue(r)
@@ -116,6 +119,8 @@ func DecodeGroupRecord(key, value []byte) (groups.Record, error) {
 		if value != nil {
 			out.State, err = decodeGroup(value)
 		}
+	case shareKeyVersion, sharePartitionsKeyVersion:
+		return decodeShare(version, key, value)
 	default:
 		r, known, err := decodeConsumer(version, key, value)
 		if !known {

@@ -149,6 +149,10 @@ func allMessages() map[string]codec {
 		"ReadMetadataLogResponse":                    NewPtrReadMetadataLogResponse(),
 		"PlanMirrorStartRequest":                     NewPtrPlanMirrorStartRequest(),
 		"PlanMirrorStartResponse":                    NewPtrPlanMirrorStartResponse(),
+		"ShareGroupMetadataKey":                      NewPtrShareGroupMetadataKey(),
+		"ShareGroupMetadataValue":                    NewPtrShareGroupMetadataValue(),
+		"ShareGroupStatePartitionMetadataKey":        NewPtrShareGroupStatePartitionMetadataKey(),
+		"ShareGroupStatePartitionMetadataValue":      NewPtrShareGroupStatePartitionMetadataValue(),
 		"ConsumerGroupRegularExpressionKey":          NewPtrConsumerGroupRegularExpressionKey(),
 		"ConsumerGroupRegularExpressionValue":        NewPtrConsumerGroupRegularExpressionValue(),
 		"ConsumerGroupMetadataKey":                   NewPtrConsumerGroupMetadataKey(),
@@ -183,6 +187,8 @@ func allMessages() map[string]codec {
 		"LastMirrorEpochsValue":                      NewPtrLastMirrorEpochsValue(),
 		"MirrorPartitionStateKey":                    NewPtrMirrorPartitionStateKey(),
 		"MirrorPartitionStateValue":                  NewPtrMirrorPartitionStateValue(),
+		"ShareSnapshotKey":                           NewPtrShareSnapshotKey(),
+		"ShareSnapshotValue":                         NewPtrShareSnapshotValue(),
 	}
 }
 

@@ -26,6 +26,8 @@ func (b *Broker) handle(req *Request) kmsg.Response {
 		return b.findCoordinator(body)
 	case *kmsg.OffsetFetchRequest:
 		return b.offsetFetch(body)
+	case *kmsg.DescribeShareGroupOffsetsRequest:
+		return b.describeShares(body)
 	case *kmsg.ListGroupsRequest:
 		return b.listGroups(body)
 	case *kmsg.DescribeConfigsRequest:
@@ -240,6 +242,31 @@ func (g *Group) byTopic() map[string]map[int32]GroupOffset {
 		out[tp.Topic][tp.Partition] = o
 	}
 	return out
+}
+
+// describeShares tells offsets of share groups; State.Versions has no key 90 unless a
+// test puts it in.
+func (b *Broker) describeShares(req *kmsg.DescribeShareGroupOffsetsRequest) kmsg.Response {
+	resp := kmsg.NewPtrDescribeShareGroupOffsetsResponse()
+	resp.Version = req.Version
+	b.c.Read(func(s *State) {
+		for _, rg := range req.Groups {
+			g := kmsg.NewDescribeShareGroupOffsetsResponseGroup()
+			g.GroupID = rg.GroupID
+			for topic, parts := range s.Groups[rg.GroupID].byTopic() {
+				t := kmsg.NewDescribeShareGroupOffsetsResponseGroupTopic()
+				t.Topic = topic
+				for p, o := range parts {
+					kp := kmsg.NewDescribeShareGroupOffsetsResponseGroupTopicPartition()
+					kp.Partition, kp.StartOffset = p, o.Offset
+					t.Partitions = append(t.Partitions, kp)
+				}
+				g.Topics = append(g.Topics, t)
+			}
+			resp.Groups = append(resp.Groups, g)
+		}
+	})
+	return resp
 }
 
 // listGroups: broker 0 knows all groups.
