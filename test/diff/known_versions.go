@@ -15,7 +15,7 @@ func versionDifferences() []known {
 	}{
 		{"KRaft's own quorum; here the metadata log is a journal of its own.", []int{55, 80, 81, 94}},
 		{"Client metrics (KIP-714).", []int{71, 72}},
-		{"Share groups (KIP-932).", []int{76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}},
+		{"Consuming by share groups (KIP-932), and their coordinators' own requests.", []int{76, 78, 79, 83, 84, 85, 86, 87}},
 		{"Streams groups (KIP-1071).", []int{88, 89, 93}},
 	} {
 		for _, key := range group.keys {
