@@ -2,7 +2,7 @@ package broker
 
 // AlterClientQuotas: served versions 0-1 (KIP-546). An entry is changed as a whole or
 // not at all. A null name is the default of all that have no quota of their own. Nodes
-// keep them (quotas.go), but for connection_creation_rate, which is only stored.
+// keep them (quotas.go, quotaconnections.go).
 
 import (
 	"context"

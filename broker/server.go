@@ -49,6 +49,7 @@ type Server struct {
 	listeners []*listener
 	conns     map[*conn]struct{}
 	perIP     map[string]int
+	throttled int // connections that are to be closed in a while
 	closed    bool
 }
 
@@ -191,6 +192,9 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
 	if err != nil {
 		host = nc.RemoteAddr().String()
+	}
+	if s.throttleConnection(nc, host) {
+		return
 	}
 	s.mu.Lock()
 	var why string
