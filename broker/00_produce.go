@@ -123,6 +123,9 @@ func (s *Server) produceOne(ctx context.Context, r *request, req *kmsg.ProduceRe
 		}
 		return err
 	}
+	if len(records) > s.topicConfigInt(t, configs.SegmentBytes) {
+		return refuse(kerr.RecordListTooLarge, fmt.Sprintf("record batch of %d bytes, segment.bytes is %d", len(records), s.topicConfigInt(t, configs.SegmentBytes)))
+	}
 	if req.Acks == acksAll {
 		if mp, ok := t.Partition(p.Partition); ok && len(mp.ISR) < s.topicConfigInt(t, configMinISR) {
 			return refuse(kerr.NotEnoughReplicas, "")

@@ -75,6 +75,8 @@ func produceSteps() []step {
 		to("says gzip and isn't", "t", 0, func() []byte { return withCRC(one(), func(b []byte) { b[22] |= 1 }) }),
 		to("sequence without producer", "t", 0, func() []byte { return withCRC(one(), func(b []byte) { binary.BigEndian.PutUint32(b[53:], 5) }) }),
 		to("too large", "small", 0, func() []byte { return plain(1, 500) }),
+		to("larger than a segment", "segments", 0, func() []byte { return plain(1, 1<<20+100) }),
+		to("as large as fits a segment", "segments", 0, func() []byte { return plain(1, 1<<20-100) }),
 		to("log append time", "time", 0, one),
 		to("null key on a compacted topic", "compacted", 0, func() []byte {
 			return batch.Append(nil, batch.Plain(), batch.Record{Timestamp: madeAt, Value: []byte("x")})

@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -155,11 +157,14 @@ func topicSteps() []step {
 		{name: "an internal topic's name", req: one(func() kmsg.Request { return create(newTopic("__cluster_metadata", 1, 1)) })},
 	}
 	// What the other scripts use: topics of this run, in the newest version only.
-	for _, t := range []string{"t", "t2", "data", "small", "time", "compacted", "gone"} {
+	later := []string{"t", "t2", "data", "small", "segments", "time", "compacted", "gone"}
+	for _, t := range later {
 		steps = append(steps, step{name: "for later: " + t, once: true, req: func(s *side, _ int16) kmsg.Request {
 			switch t {
 			case "small":
 				return create(newTopic(s.n(t), 1, 1, "max.message.bytes", "200"))
+			case "segments":
+				return create(newTopic(s.n(t), 1, 1, "segment.bytes", "1048576", "max.message.bytes", "4000000"))
 			case "time":
 				return create(newTopic(s.n(t), 1, 1, "message.timestamp.type", "LogAppendTime"))
 			case "compacted":
@@ -172,7 +177,28 @@ func topicSteps() []step {
 			}
 		}})
 	}
-	return steps
+	return append(steps, toldOf(later...))
+}
+
+// toldOf waits until a broker tells of topics and of leaders of all their partitions,
+// which may be some time after they were created.
+func toldOf(topics ...string) step {
+	return step{
+		name: "topics of later steps", once: true, req: func(s *side, _ int16) kmsg.Request {
+			r := kmsg.NewPtrMetadataRequest()
+			for _, t := range topics {
+				rt := kmsg.NewMetadataRequestTopic()
+				rt.Topic = new(s.n(t))
+				r.Topics = append(r.Topics, rt)
+			}
+			return r
+		},
+		until: func(resp kmsg.Response) bool {
+			return !slices.ContainsFunc(resp.(*kmsg.MetadataResponse).Topics, func(t kmsg.MetadataResponseTopic) bool {
+				return t.ErrorCode != 0 || slices.ContainsFunc(t.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.ErrorCode != 0 })
+			})
+		},
+	}
 }
 
 func metadataSteps() []step {
