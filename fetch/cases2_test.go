@@ -512,3 +512,32 @@ func TestC46IPv6Source(t *testing.T) {
 	follow(t, c, s, nil)
 	s.waitEnd(t, 3)
 }
+
+// D33: many throttled partitions ask for no more together than the rate has room for.
+func TestD33ThrottledPartitionsShareTheRoom(t *testing.T) {
+	const parts, rate = 20, 300_000
+	c := oneTopic(t, parts, func(_ *stub.State, topic *stub.Topic) {
+		for _, p := range topic.Partitions {
+			p.Put(stub.Build(stub.Spec{Records: value(900_000)}))
+		}
+	})
+	meter := fetch.NewMeter(clock.Wall{}, rate)
+	w := newWorker(t, c.Address(), func(cfg *fetch.WorkerConfig) { cfg.Throttle, cfg.MaxBytes = meter, 100<<20 })
+	sinks := make([]*memSink, parts)
+	for i := range sinks {
+		sinks[i] = newMemSink()
+		a := assignment(sinks[i], int32(i))
+		a.Throttled = true
+		require.NoError(t, w.Add(t.Context(), a))
+	}
+	require.Eventually(t, meter.Exceeded, time.Minute, time.Millisecond)
+	var copied int
+	for _, s := range sinks {
+		copied += int(s.State().End)
+	}
+	require.LessOrEqual(t, copied, 1+10*rate/900_000, "of 900 kB each: ten seconds' worth and one more at most")
+	meter.SetLimit(fetch.Unlimited)
+	for _, s := range sinks {
+		s.waitEnd(t, 1)
+	}
+}

@@ -90,11 +90,23 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) {
 func (w *Worker) plan(now time.Time) round {
 	w.refreshOrder()
 	r := round{byID: true, members: make(map[messages.TopicPartition]member, len(w.order)), names: make(map[messages.TopicID]string)}
-	quench := w.cfg.Throttle != nil && w.cfg.Throttle.Exceeded()
+	quench, room, throttled := false, Unlimited, 0
+	if w.cfg.Throttle != nil {
+		quench, room = w.cfg.Throttle.Exceeded(), w.cfg.Throttle.Room()
+	}
 	for _, p := range w.order {
 		want, ready, until := p.ready(now, w.cfg.Credit, quench, &w.window)
 		switch ready {
 		case readyYes:
+			if want.throttled {
+				// One answer of many partitions would use up seconds of a low rate.
+				if throttled > 0 && room < int64(w.cfg.PartitionMaxBytes) {
+					r.quench = true
+					continue
+				}
+				throttled++
+				room -= int64(w.cfg.PartitionMaxBytes)
+			}
 			r.wants = append(r.wants, want)
 			r.members[p.tp] = member{p: p, offset: want.position.offset, asked: want.position.maxBytes}
 			r.byID = r.byID && !p.id.IsZero()

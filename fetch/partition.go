@@ -226,8 +226,14 @@ func (p *partition) ready(now time.Time, credit int, quench bool, window *window
 	case p.throttled && quench:
 		return w, readyQuenched, until
 	}
-	w = want{tp: p.tp, id: p.id, position: position{offset: p.next, leaderEpoch: p.sle, lastEpoch: p.lastEpoch, maxBytes: size}}
+	w = want{tp: p.tp, id: p.id, position: position{offset: p.next, leaderEpoch: p.sle, lastEpoch: p.lastEpoch, maxBytes: size}, throttled: p.throttled && !p.caughtUp()}
 	return w, readyYes, until
+}
+
+// caughtUp: the source had nothing more when it answered last.
+func (p *partition) caughtUp() bool {
+	hw := p.lag.sourceHW.Load()
+	return hw >= 0 && hw <= p.next
 }
 
 func (p *partition) isThrottled() bool {

@@ -168,11 +168,16 @@ func TestC42MeterLetsABatchThrough(t *testing.T) {
 
 	m.Record(50000)
 	require.True(t, m.Exceeded())
+	require.Zero(t, m.Room())
 	m.SetLimit(fetch.Unlimited)
 	require.False(t, m.Exceeded())
+	require.Equal(t, fetch.Unlimited, m.Room())
 	m.SetLimit(1000)
 	c.now = c.now.Add(11 * time.Second)
 	require.Zero(t, m.Rate())
+	require.EqualValues(t, 10_000, m.Room(), "ten seconds' worth")
+	m.Record(4000)
+	require.EqualValues(t, 6000, m.Room())
 }
 
 func TestBudget(t *testing.T) {

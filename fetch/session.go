@@ -13,6 +13,8 @@ type want struct {
 	tp       messages.TopicPartition
 	id       messages.TopicID
 	position position
+
+	throttled bool // it counts for the throttle, and isn't known to have caught up
 }
 
 // position is what an incremental session remembers per partition: a partition

@@ -12,6 +12,8 @@ import (
 type Throttle interface {
 	// Exceeded reports whether the rate is above the limit at this moment.
 	Exceeded() bool
+	// Room is the bytes that may come now before the rate is above the limit.
+	Room() int64
 	// Record counts bytes of throttled partitions that arrived.
 	Record(n int)
 }
@@ -76,8 +78,13 @@ func (m *Meter) Rate() float64 {
 }
 
 func (m *Meter) rateLocked() float64 {
+	total, window := m.windowLocked()
+	return float64(total) / window.Seconds()
+}
+
+// windowLocked is the bytes of the window that ends now, and its length.
+func (m *Meter) windowLocked() (total int64, window time.Duration) {
 	now := m.clock.Now()
-	var total int64
 	oldest := now
 	for _, s := range m.samples {
 		if s.start.IsZero() || now.Sub(s.start) >= meterSamples*meterWindow {
@@ -88,8 +95,18 @@ func (m *Meter) rateLocked() float64 {
 			oldest = s.start
 		}
 	}
-	window := max(now.Sub(oldest), (meterSamples-1)*meterWindow)
-	return float64(total) / window.Seconds()
+	return total, max(now.Sub(oldest), (meterSamples-1)*meterWindow)
+}
+
+// Room is the bytes that may come now, at least 0; [Unlimited] without a limit.
+func (m *Meter) Room() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.limit == Unlimited {
+		return Unlimited
+	}
+	total, window := m.windowLocked()
+	return max(0, int64(float64(m.limit)*window.Seconds())-total)
 }
 
 // Exceeded reports whether the rate is above the limit.
