@@ -65,7 +65,7 @@ func (s *Server) describable(r *request, res *kmsg.DescribeConfigsRequestResourc
 		}
 		t := img.Topic(res.ResourceName)
 		if t == nil {
-			return described{}, messages.ErrUnknownTopicOrPartition
+			return described{}, fmt.Errorf("%w: topic %q", messages.ErrUnknownTopicOrPartition, res.ResourceName)
 		}
 		return described{set: configs.Topic(), own: []configs.Layer{{Source: configs.SourceTopic, Values: t.Configs}}, node: s.nodeLayers(img)}, nil
 	case messages.ResourceBroker:

@@ -112,7 +112,7 @@ func (s *Server) mayAlter(r *request, c messages.ResourceChange) error {
 			return fmt.Errorf("%w: topics have no common default to be set by this request; node configs have", messages.ErrInvalidRequest)
 		}
 		if s.image().Topic(c.Name) == nil {
-			return messages.ErrUnknownTopicOrPartition
+			return fmt.Errorf("%w: topic %q", messages.ErrUnknownTopicOrPartition, c.Name)
 		}
 	case messages.ResourceBroker:
 		if !s.allowedCluster(r, OpAlterConfigs) {
