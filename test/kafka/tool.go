@@ -33,6 +33,7 @@ const (
 	ClientMetrics       = "org.apache.kafka.tools.ClientMetricsCommand"                // kafka-client-metrics
 	ACLs                = "org.apache.kafka.tools.AclCommand"                          // kafka-acls
 	ClusterTool         = "org.apache.kafka.tools.ClusterTool"                         // kafka-cluster
+	GroupsCommand       = "org.apache.kafka.tools.GroupsCommand"                       // kafka-groups
 )
 
 // toolFlags keep a tool's start short: no optimizing compiler, no parallel collector.
