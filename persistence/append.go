@@ -272,7 +272,7 @@ func (l *segLog) writeRun(b []byte, r run, sync bool) error {
 	}
 	_, err = f.WriteAt(b[r.from:r.to], r.seg.size)
 	if err == nil && sync {
-		if err = f.Sync(); err != nil {
+		if err = l.m.cache.syncHeld(r.seg.log, f); err != nil {
 			_ = l.fail(storageError("sync", r.seg.log.path(), err))
 		}
 	}

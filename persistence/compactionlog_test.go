@@ -191,17 +191,25 @@ func TestCompactionUnderReaders(t *testing.T) {
 	for range 2 {
 		go func() { failed <- readRound(ctx, l) }()
 	}
+	more := make(chan struct{}, 60)
 	go func() {
 		failed <- func() error {
-			for i := 0; ctx.Err() == nil; i++ {
+			for i := 0; ; i++ {
+				if i%20 == 0 { // so many appends for a compaction: there is an end to what it has to do
+					select {
+					case <-more:
+					case <-ctx.Done():
+						return nil
+					}
+				}
 				if _, err := l.Append(keyedBatch(l.End(), 5000, fmt.Sprint("key ", i%10), "new"), persistence.AppendOptions{}); err != nil {
 					return err
 				}
 			}
-			return nil
 		}()
 	}()
-	for range 60 {
+	for range cap(more) {
+		more <- struct{}{}
 		_, err := l.Compact(t.Context(), forced(l))
 		require.NoError(t, err)
 	}

@@ -7,12 +7,16 @@ import (
 )
 
 // fileCache bounds the open files of a data folder: least recently used ones
-// are closed when nobody holds them. A file that has unsynced writes is synced
-// before it is closed, because an error that the system finds later would have
-// no file left to be reported on.
+// are closed when nobody holds them. An error that the system finds after a file with
+// unsynced writes was closed has no file left to be reported on: such a file is made
+// durable later by a syncfs, which tells of it, or where there is none synced before it
+// is closed. (An append that opens one file too many must not wait for a sync of
+// another: with thousands of partitions it was one at each append, and the journal's
+// follower waited.)
 type fileCache struct {
-	fs  FS
-	max int
+	fs    FS
+	max   int
+	group *groupSync // nil: there is none
 
 	mu   sync.Mutex
 	open int
@@ -29,17 +33,18 @@ type cachedFile struct {
 
 	f        File
 	refs     int
-	dirty    bool  // written since the last sync through this handle
-	dropped  bool  // close it with the last reference
-	syncErr  error // a sync before closing went wrong: the log must fail
-	readers  int   // chunks that are out
-	readEnd  int64 // highest end of those chunks, in bytes
+	dirty    bool   // written since the last sync through this handle
+	late     uint64 // closed with unsynced writes, which the syncfs of that number makes durable; 0: not
+	dropped  bool   // close it with the last reference
+	syncErr  error  // a sync before closing went wrong: the log must fail
+	readers  int    // chunks that are out
+	readEnd  int64  // highest end of those chunks, in bytes
 	prev     *cachedFile
 	nextIdle *cachedFile
 }
 
-func newFileCache(fsys FS, limit int) *fileCache {
-	c := &fileCache{fs: fsys, max: limit}
+func newFileCache(fsys FS, limit int, group *groupSync) *fileCache {
+	c := &fileCache{fs: fsys, max: limit, group: group}
 	c.idle.prev, c.idle.nextIdle = &c.idle, &c.idle
 	return c
 }
@@ -107,7 +112,7 @@ func (c *fileCache) release(cf *cachedFile, wrote bool) {
 	var victims []victim
 	if cf.refs == 0 {
 		if cf.dropped {
-			victims = append(victims, victim{cf, cf.f, false})
+			victims = append(victims, victim{cf: cf, f: cf.f})
 			cf.f = nil
 			c.open--
 		} else {
@@ -160,7 +165,7 @@ func (c *fileCache) drop(cf *cachedFile) {
 	var victims []victim
 	if cf.f != nil && cf.refs == 0 {
 		unlinkIdle(cf)
-		victims = append(victims, victim{cf, cf.f, false})
+		victims = append(victims, victim{cf: cf, f: cf.f})
 		cf.f = nil
 		c.open--
 	}
@@ -175,9 +180,20 @@ func (c *fileCache) sync(cf *cachedFile) error {
 		return err
 	}
 	defer c.release(cf, false)
+	return c.syncHeld(cf, f)
+}
+
+// syncHeld is sync of a file that the caller holds as f.
+func (c *fileCache) syncHeld(cf *cachedFile, f File) error {
 	c.mu.Lock()
-	cf.dirty = false
+	late := cf.late
+	cf.dirty, cf.late = false, 0
 	c.mu.Unlock()
+	if late > 0 {
+		if now, err := c.group.together(late); now || err != nil {
+			return err
+		}
+	}
 	return f.Sync()
 }
 
@@ -188,14 +204,20 @@ func (c *fileCache) openFiles() int {
 }
 
 type victim struct {
-	cf   *cachedFile
-	f    File
-	sync bool
+	cf    *cachedFile
+	f     File
+	sync  bool // before it is closed
+	wrote bool // it has unsynced writes
 }
 
 func (c *fileCache) takeLocked(cf *cachedFile) victim {
 	unlinkIdle(cf)
-	v := victim{cf, cf.f, cf.dirty}
+	v := victim{cf: cf, f: cf.f, wrote: cf.dirty, sync: cf.dirty}
+	if cf.dirty {
+		if number, ok := c.group.covers(cf.path()); ok {
+			v.sync, cf.late = false, number
+		}
+	}
 	cf.f, cf.dirty = nil, false
 	c.open--
 	return v
@@ -215,7 +237,7 @@ func (c *fileCache) closeAll(victims []victim) {
 		if v.sync {
 			err = v.f.Sync()
 		}
-		if cerr := v.f.Close(); err == nil && v.sync {
+		if cerr := v.f.Close(); err == nil && v.wrote {
 			err = cerr
 		}
 		if err != nil {

@@ -41,8 +41,11 @@ type groupSync struct {
 	asked   uint64        // who waits, counted
 	synced  uint64        // of them through
 	running bool          // a syncfs
+	begun   uint64        // number of the last syncfs
+	good    uint64        // number of the last one that went well
 	ended   chan struct{} // closed when it ends
 	broken  bool          // a syncfs failed
+	cause   error         // of that
 	rounds  int
 }
 
@@ -118,6 +121,35 @@ func (g *groupSync) sync(name string, one func() error) error {
 	return nil
 }
 
+// covers reports whether a file may be closed before it is synced: the syncfs of that
+// number, or a later one, makes it durable ([groupSync.together]). g may be nil.
+func (g *groupSync) covers(name string) (number uint64, ok bool) {
+	if g == nil {
+		return 0, false
+	}
+	g.mu.Lock()
+	next, broken := g.begun+1, g.broken
+	g.mu.Unlock()
+	return next, !broken && g.same(name)
+}
+
+// together waits until a syncfs of that number or a later one has made everything
+// durable that was written before it began. now: that was one which began after the call.
+// An error may be that of any file: one that was closed unsynced has nothing else to tell
+// it by.
+func (g *groupSync) together(number uint64) (now bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.good >= number:
+		return false, nil
+	case g.waitLocked():
+		return true, nil
+	default:
+		return false, g.cause
+	}
+}
+
 // waitLocked reports whether a syncfs that began after the call made everything
 // durable. The first to come does it for all who came until then.
 func (g *groupSync) waitLocked() bool {
@@ -134,16 +166,17 @@ func (g *groupSync) waitLocked() bool {
 			g.mu.Lock()
 		default:
 			g.running = true
-			upTo := g.asked
+			g.begun++
+			upTo, number := g.asked, g.begun
 			g.mu.Unlock()
 			err := g.all(g.root)
 			g.mu.Lock()
 			g.running = false
 			g.rounds++
 			if err != nil {
-				g.broken = true
+				g.broken, g.cause = true, err
 			} else {
-				g.synced = upTo
+				g.synced, g.good = upTo, number
 			}
 			close(g.ended)
 			g.ended = make(chan struct{})

@@ -124,7 +124,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Manager, error) {
 			m.fs, m.group = group, group.g
 		}
 	}
-	m.cache = newFileCache(m.fs, opts.OpenFilesMax)
+	m.cache = newFileCache(m.fs, opts.OpenFilesMax, m.group)
 	lock, err := m.fs.Lock(filepath.Join(dir, lockFile))
 	if err != nil {
 		m.group.close()

@@ -279,7 +279,7 @@ func (l *segLog) shorten(cf *cachedFile, size int64) error {
 	if err := f.Truncate(size); err != nil {
 		return storageError("truncate", cf.path(), err)
 	}
-	if err := f.Sync(); err != nil {
+	if err := l.m.cache.syncHeld(cf, f); err != nil {
 		return storageError("sync", cf.path(), err)
 	}
 	return nil
