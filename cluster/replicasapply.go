@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,14 +62,20 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 	}
 	node := rs.nodeConfig(img)
 	left := make(map[messages.TopicID]*metadata.Topic, len(topics))
+	order := make([]*metadata.Topic, 0, len(topics))
 	for name := range topics {
 		if t := img.Topic(name); t != nil {
 			left[t.ID] = t
+			order = append(order, t)
 		}
 	}
+	// All nodes in one order: what the first of them claims the others are about to open.
+	slices.SortFunc(order, func(a, b *metadata.Topic) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
 	partitions := 0
 	for len(left) > 0 {
-		partitions += rs.part(ctx, rs.nextTopics(left), node)
+		var now []*metadata.Topic
+		now, order = rs.nextTopics(left, order)
+		partitions += rs.part(ctx, now, node)
 	}
 	if partitions > 1000 {
 		rs.log.Info("replicas follow the image", zap.Int("partitions", partitions),
@@ -81,8 +88,8 @@ func (rs *Replicas) round(ctx context.Context, img *metadata.Image, topics map[s
 const partPartitions = 256
 
 // nextTopics takes topics of about partPartitions partitions out of left, those first
-// that the journal waits for.
-func (rs *Replicas) nextTopics(left map[messages.TopicID]*metadata.Topic) (out []*metadata.Topic) {
+// that the journal waits for, then by order, of which it returns what is left.
+func (rs *Replicas) nextTopics(left map[messages.TopicID]*metadata.Topic, order []*metadata.Topic) (out, rest []*metadata.Topic) {
 	partitions := 0
 	take := func(t *metadata.Topic) {
 		out, partitions = append(out, t), partitions+len(t.Partitions)
@@ -96,13 +103,13 @@ func (rs *Replicas) nextTopics(left map[messages.TopicID]*metadata.Topic) (out [
 	}
 	clear(rs.wanted)
 	rs.work.Unlock()
-	for _, t := range left {
-		if partitions >= partPartitions {
-			break
+	for len(order) > 0 && partitions < partPartitions {
+		if t := order[0]; left[t.ID] == t {
+			take(t)
 		}
-		take(t)
+		order = order[1:]
 	}
-	return out
+	return out, order
 }
 
 // part brings a part of a round's topics up to date and makes them visible.
