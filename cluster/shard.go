@@ -132,6 +132,7 @@ func (s *shard) forget(p *proposal) {
 	if s.waiting[p.ticket] == p {
 		delete(s.waiting, p.ticket)
 		s.proposer.Abandon(p.ticket)
+		s.pumpNow() // a lost message that is given up makes room
 	}
 }
 

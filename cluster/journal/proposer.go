@@ -11,6 +11,7 @@ import (
 const (
 	GatherBytesMax   = 256 << 10
 	InFlightBytesMax = 2 << 20
+	SmallInFlightMax = 4
 	unappliedMax     = 1 << 14
 )
 
@@ -18,6 +19,10 @@ const (
 type ProposerOptions struct {
 	GatherBytesMax   int // of a message of more than one entry; default 256 KiB
 	InFlightBytesMax int // sent and neither acknowledged nor applied; default 2 MiB
+	// SmallInFlightMax is how many messages may be in flight before the next one has to
+	// be full, or wait: under load entries gather then, and a message costs the servers
+	// about the same whatever is in it. Default 4.
+	SmallInFlightMax int
 	UnappliedMax     int // messages from the oldest that didn't come back to the newest; default 16384
 	// Window of all proposers of the node; default one of its own.
 	Window *Window
@@ -29,6 +34,9 @@ func (o ProposerOptions) withDefaults() ProposerOptions {
 	}
 	if o.InFlightBytesMax <= 0 {
 		o.InFlightBytesMax = InFlightBytesMax
+	}
+	if o.SmallInFlightMax <= 0 {
+		o.SmallInFlightMax = SmallInFlightMax
 	}
 	if o.UnappliedMax <= 0 {
 		o.UnappliedMax = unappliedMax
@@ -75,6 +83,7 @@ type Proposer struct {
 	sentHead  int
 	firstSent uint64 // number of the first one in sent
 	unacked   int    // bytes of those in flight or lost
+	flying    int    // their number
 	starved   int    // bytes of the message for which Next found no room in the window
 	unapplied int    // messages that have not come back
 	lost      numberHeap
@@ -189,8 +198,8 @@ func (p *Proposer) popWaiting() {
 }
 
 // Next returns the message to send now: the oldest lost one, with its old number and
-// bytes, or a new one of what waits. ok is false when there is nothing to send or
-// too much is in flight. The payload must not be changed.
+// bytes, or a new one of what waits. ok is false when there is nothing to send, too much
+// is in flight, or enough for a message that isn't full. The payload must not be changed.
 func (p *Proposer) Next() (number uint64, payload []byte, ok bool) {
 	for len(p.lost) > 0 {
 		number := heap.Pop(&p.lost).(uint64)
@@ -202,6 +211,9 @@ func (p *Proposer) Next() (number uint64, payload []byte, ok bool) {
 	p.tidy()
 	p.starved = 0
 	if p.live == 0 || len(p.sent)-p.sentHead >= p.opts.UnappliedMax {
+		return 0, nil, false
+	}
+	if p.flying >= p.opts.SmallInFlightMax && p.liveBytes < p.opts.GatherBytesMax && p.live < MessageEntriesMax {
 		return 0, nil, false
 	}
 	first := p.waiting[p.waitingHead].entry.size() + messageHeaderSize
@@ -219,9 +231,13 @@ func (p *Proposer) Next() (number uint64, payload []byte, ok bool) {
 // other proposers have in flight, 0 for none: it is to be called again when they have less.
 func (p *Proposer) Starved() int { return p.starved }
 
-// count adds to what is in flight.
+// count adds a message to what is in flight, or with a negative number takes it out.
 func (p *Proposer) count(bytes int) {
-	p.unacked += bytes
+	if p.unacked += bytes; bytes > 0 {
+		p.flying++
+	} else {
+		p.flying--
+	}
 	p.opts.Window.add(bytes)
 }
 

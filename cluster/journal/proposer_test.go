@@ -71,6 +71,45 @@ func TestProposerGathers(t *testing.T) {
 	require.Equal(t, 2, messages)
 }
 
+// TestProposerGathersUnderLoad: with some messages in flight what comes waits for the
+// next one, unless that is full; whoever is in flight no more makes room.
+func TestProposerGathersUnderLoad(t *testing.T) {
+	const small = 3
+	p := NewProposer(testAuthor(1), ProposerOptions{GatherBytesMax: 1000, InFlightBytesMax: 100_000, SmallInFlightMax: small})
+	var tickets []Ticket
+	var sent []Message
+	for i := range int32(small) {
+		tickets = append(tickets, p.Add(appendOf(i, 10)))
+		sent = append(sent, mustNext(t, p, uint64(i)+1, i))
+	}
+	p.Add(appendOf(10, 10))
+	p.Add(appendOf(11, 10))
+	mustNotSend(t, p)
+	require.Zero(t, p.Starved(), "it is its own messages that it waits for")
+	p.Applied(sent[0])
+	mustNext(t, p, small+1, 10, 11)
+	p.Add(appendOf(12, 10))
+	mustNotSend(t, p)
+	p.Add(appendOf(13, 1000))
+	mustNext(t, p, small+2, 12) // there is enough for a full one
+	mustNext(t, p, small+3, 13)
+
+	p.Add(appendOf(14, 10))
+	for number := uint64(2); number <= small+1; number++ {
+		mustNotSend(t, p)
+		require.True(t, p.Lost(number))
+		if number <= small {
+			p.Abandon(tickets[number-1]) // nobody waits for it: it isn't sent again
+			continue
+		}
+		again, ok := next(t, p)
+		require.True(t, ok)
+		require.Equal(t, number, again.Number)
+		p.Acked(number, number)
+	}
+	mustNext(t, p, small+4, 14)
+}
+
 func TestProposerLimitOfFlight(t *testing.T) {
 	p := NewProposer(testAuthor(1), ProposerOptions{GatherBytesMax: 1, InFlightBytesMax: 2500})
 	for i := range int32(4) {
