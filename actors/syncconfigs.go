@@ -28,9 +28,6 @@ func (s *syncer) topicConfigs(ctx context.Context, topics []*metadata.Topic) err
 	read := map[string]fetch.TopicConfigs{}
 	for part := range slices.Chunk(topicNames(topics), syncConfigsAtOnce) {
 		some, err := s.source.TopicConfigs(ctx, part)
-		if err == nil {
-			err = s.same(ctx, part)
-		}
 		if err != nil {
 			return err
 		}
@@ -42,11 +39,24 @@ func (s *syncer) topicConfigs(ctx context.Context, topics []*metadata.Topic) err
 			s.log.Warn("topic config isn't copied", zap.String(messages.FieldTopic, n.topic), zap.String("why", n.text))
 		}
 	}
+	if len(plan.changes) > 0 { // of these topics, not of some that were made meanwhile
+		if err := s.same(ctx, changedNames(plan.changes)); err != nil {
+			return err
+		}
+	}
 	errs := plan.errs
 	for part := range parts(plan.changes, cycleRecordsMax, func(r messages.ResourceChange) int { return len(r.Changes) }) {
 		errs = append(errs, outcomeError(s.outside.Submit(ctx, s.who, messages.AlterConfigs{Internal: true, Resources: part})))
 	}
 	return errors.Join(errs...)
+}
+
+func changedNames(changes []messages.ResourceChange) []string {
+	out := make([]string, len(changes))
+	for i, c := range changes {
+		out[i] = c.Name
+	}
+	return out
 }
 
 func topicNames(topics []*metadata.Topic) []string {

@@ -27,7 +27,7 @@ func (s *syncer) shareGroups(ctx context.Context, topics []*metadata.Topic) erro
 	if err != nil {
 		return err
 	}
-	switch knows, err := s.source.KnowsShareGroups(ctx); {
+	switch knows, err := s.source.KnowsShareGroups(ctx, s.view.Brokers); {
 	case err != nil:
 		return err
 	case !knows:

@@ -143,12 +143,8 @@ func (s *Source) ACLs(ctx context.Context) ([]SourceACL, error) {
 }
 
 // KnowsShareGroups reports whether the source tells offsets of share groups (4.0 and
-// later, where they are turned on).
-func (s *Source) KnowsShareGroups(ctx context.Context) (bool, error) {
-	brokers, err := s.Brokers(ctx)
-	if err != nil {
-		return false, err
-	}
+// later, where they are turned on). It asks the first of the brokers.
+func (s *Source) KnowsShareGroups(ctx context.Context, brokers []Broker) (bool, error) {
 	if len(brokers) == 0 {
 		return false, s.unanswered("DescribeShareGroupOffsets", errors.New("the source names no brokers"))
 	}

@@ -89,7 +89,9 @@ func TestC11TopicMadeAnew(t *testing.T) {
 			w := shared(t)
 			topic := w.topic("t", 1, func(tp *stub.Topic) { tp.Partitions[0].Fill(10) })
 			other := w.topic("other", 1, func(tp *stub.Topic) { tp.Partitions[0].Fill(3) })
+			w.groupCommits(topic, 0, 6)
 			w.mirrored(topic, other)
+			w.awaitGroup(topic, 0, 6)
 			var oldID, newID messages.TopicID
 			w.src.Update(func(s *stub.State) {
 				oldID = s.Topics[topic].ID
@@ -98,12 +100,16 @@ func TestC11TopicMadeAnew(t *testing.T) {
 				n.Partitions[0].Fill(row.n)
 				newID = n.ID
 			})
+			w.groupCommits(topic, 0, 12)
+			w.groupCommits(other, 0, 2)
 			w.failed(topic, 0, oldID.String(), newID.String())
 			before := len(w.src.Seen())
 			w.refreshes(3)
 			require.Less(t, len(w.src.Seen())-before, 100, "requests in three refresh intervals")
 			w.failed(topic, 0, oldID.String(), newID.String())
 			require.Equal(t, int64(10), w.end(topic, 0))
+			w.awaitGroup(other, 0, 2)
+			require.Equal(t, int64(6), w.groupAt(topic, 0))
 			list, err := w.kadm().ListTopics(w.ctx, topic)
 			require.NoError(t, err)
 			require.Equal(t, oldID, messages.TopicID(list[topic].ID))
@@ -133,7 +139,9 @@ func (w *world) refreshes(n int) {
 func TestC12U13RetentionOvertakesPause(t *testing.T) {
 	w := shared(t)
 	topic := w.topic("t", 1, func(tp *stub.Topic) { tp.Partitions[0].Fill(50) })
+	w.groupCommits(topic, 0, 30)
 	w.mirrored(topic)
+	w.awaitGroup(topic, 0, 30)
 	w.pause(topic)
 	w.part(topic, 0, func(p *stub.Partition) {
 		p.Fill(100)
@@ -141,6 +149,7 @@ func TestC12U13RetentionOvertakesPause(t *testing.T) {
 	})
 	w.resume(topic)
 	w.awaitEqual(topic)
+	w.awaitGroup(topic, 0, 100)
 	require.Equal(t, int64(100), w.begin(topic, 0))
 	require.Equal(t, int64(150), w.end(topic, 0))
 	require.Equal(t, codeOffsetOutOfRange, w.fetch(topic, 0, 20, 0).ErrorCode)

@@ -115,6 +115,7 @@ func TestC38Growth(t *testing.T) {
 		grow(s, topic)
 		grow(s, paused)
 	})
+	w.groupCommits(topic, 2, 3)
 	w.await(func() error {
 		if n := w.partitions(topic); n != 4 {
 			return fmt.Errorf("%d partitions", n)
@@ -126,6 +127,7 @@ func TestC38Growth(t *testing.T) {
 	load.Wait()
 	w.awaitState("MIRRORING", topic)
 	w.awaitEqual(topic)
+	w.awaitGroup(topic, 2, 3)
 	require.Zero(t, w.begin(topic, 2))
 	require.Zero(t, w.end(topic, 3))
 	mu.Lock()
