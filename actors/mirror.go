@@ -25,14 +25,15 @@ var errLeaderUnknown = errors.New("the source names no leader for the partition"
 // MirrorSettings are the node settings that a mirror reads anew each time it
 // needs them, so that dynamic ones take effect at once.
 type MirrorSettings struct {
-	Refresh        time.Duration // mirror.metadata.refresh.interval.ms
+	Refresh        time.Duration // mirror.metadata.refresh.interval.ms, at least refreshPauseMin
 	Fetchers       int32         // mirror.num.replica.fetchers
 	RequestTimeout time.Duration // replica.socket.timeout.ms
 	// Worker has the fetch settings; identity and connection are filled in.
 	Worker fetch.WorkerConfig
 }
 
-// refreshPauseMin bounds how often a mirror asks its source by itself.
+// refreshPauseMin bounds how often a mirror asks its source by itself, unless the node
+// was made with another value.
 const refreshPauseMin = time.Second
 
 // mirrorOutside is what a mirror needs from the rest of the node.

@@ -54,7 +54,7 @@ func startMirrorNode(t *testing.T, dir string, static ...string) *mirrorNode {
 	core, logs := observer.New(zapcore.InfoLevel)
 	n := &mirrorNode{t: t, dir: dir, logs: logs, static: map[string]string{
 		configs.MirrorStateTopicPartitions: "3", configs.MirrorFailedRetryInitial: "50", configs.MirrorFetchBackoff: "50",
-		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "1000", configs.OffsetsTopicPartitions: "3", configs.ShareStateTopicPartitions: "4",
+		configs.ReplicaFetchWaitMax: "50", configs.MirrorRefreshInterval: "200", configs.OffsetsTopicPartitions: "3", configs.ShareStateTopicPartitions: "4",
 	}}
 	for _, s := range static {
 		k, v, _ := strings.Cut(s, "=")
@@ -105,7 +105,7 @@ func (n *mirrorNode) start(log *zap.Logger) {
 	require.NoError(t, n.controller.WaitClaimed(ctx))
 	n.Node = NewNode(ctx, NodeConfig{
 		System: n.system, Node: 1, Store: n.store, Replicas: n.replicas, Bus: bus, Controller: n.controller, Static: n.static,
-		Budget: fetch.NewBudget(64 << 20), Random: func() float64 { return 0.5 }, Clock: wall, Log: log,
+		Budget: fetch.NewBudget(64 << 20), Random: func() float64 { return 0.5 }, RefreshPause: 200 * time.Millisecond, Clock: wall, Log: log,
 	})
 	defers(n.Node.Close)
 	n.startGroups(bus, log, defers)

@@ -72,7 +72,7 @@ func (m *mirror) refresher(reason string) refresher {
 }
 
 // arm sets the timer for the next cycle.
-func (m *mirror) arm(c actor.Context) { m.tickAfter(c, max(refreshPauseMin, m.settings().Refresh)) }
+func (m *mirror) arm(c actor.Context) { m.tickAfter(c, m.settings().Refresh) }
 
 func (m *mirror) tickAfter(c actor.Context, d time.Duration) {
 	m.timerEpoch++

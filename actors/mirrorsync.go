@@ -71,7 +71,7 @@ type syncDone struct{ cycle int64 }
 // coordinator has any.
 func (m *mirror) sync(c actor.Context, r refreshResult) {
 	now := m.clock.Now()
-	if !m.syncWanted && now.Sub(m.syncBegun) < max(refreshPauseMin, m.settings().Refresh) {
+	if !m.syncWanted && now.Sub(m.syncBegun) < m.settings().Refresh {
 		return
 	}
 	m.syncWanted = true

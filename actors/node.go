@@ -17,7 +17,7 @@ import (
 	"kagami/persistence/metadata"
 )
 
-// NodeConfig of NewNode. All fields are required, but Report.
+// NodeConfig of NewNode. All fields are required, but Report and RefreshPause.
 type NodeConfig struct {
 	System     *System
 	Node       messages.NodeID
@@ -31,8 +31,10 @@ type NodeConfig struct {
 	// Report says how a node's replica of a partition is, and whether it has applied
 	// the journal up to a position; nil in a cluster of one.
 	Report func(node messages.NodeID, key messages.PartitionKey, position int64) ReplicaReport
-	Clock  clock.Clock
-	Log    *zap.Logger
+	// RefreshPause bounds how often a mirror asks its source by itself; 0: once a second.
+	RefreshPause time.Duration
+	Clock        clock.Clock
+	Log          *zap.Logger
 }
 
 // Node is the mirroring side of a node: coordinator shards, mirrors with their
@@ -52,6 +54,9 @@ type Node struct {
 // NewNode starts the actors; they get to work as the replicas carry out images.
 // ctx carries values only. The caller closes the node before what it was given.
 func NewNode(ctx context.Context, config NodeConfig) *Node {
+	if config.RefreshPause == 0 {
+		config.RefreshPause = refreshPauseMin
+	}
 	n := &Node{config: config}
 	n.fetches = fetch.NewStats(config.Clock)
 	n.throttle = fetch.NewMeter(config.Clock, n.settings().Int64(configs.MirrorThrottledRate))
@@ -159,7 +164,7 @@ func (n *Node) mirrorSettings() MirrorSettings {
 	v := n.settings()
 	ms := func(key string) time.Duration { return time.Duration(v.Int64(key)) * time.Millisecond }
 	return MirrorSettings{
-		Refresh:        ms(configs.MirrorRefreshInterval),
+		Refresh:        max(n.config.RefreshPause, ms(configs.MirrorRefreshInterval)),
 		Fetchers:       int32(v.Int64(configs.MirrorNumReplicaFetchers)),
 		RequestTimeout: ms(configs.ReplicaSocketTimeout),
 		Worker: fetch.WorkerConfig{
