@@ -39,7 +39,8 @@ type Replica struct {
 	order orderer
 	// localStart: the log start is this node's own business, with a stream too.
 	localStart bool
-	claimed    atomic.Bool // by this process; what a checkpoint says is history
+	claimed    atomic.Bool   // by this process; what a checkpoint says is history. Written under pubMu
+	resigned   atomic.Uint64 // so many times; written under pubMu
 	closed     atomic.Bool
 	tenure     atomic.Uint64 // see Tenure; written under pubMu
 
@@ -237,26 +238,46 @@ func (r *Replica) change(ctx context.Context, op journal.Operation) (Applied, er
 // proposed under an older generation fails from here on. An epoch below the
 // claimed one wraps messages.ErrFencedLeaderEpoch. Claiming the epoch that is
 // claimed already starts a new generation and costs no write.
+//
+// One that the node has resigned from since it was called wraps messages.ErrNotLeader.
 func (r *Replica) Claim(ctx context.Context, epoch int32) error {
+	before := r.resigned.Load()
 	r.mu.Lock()
 	_, err := r.proposeLocked(ctx, journal.Operation{Kind: journal.OpClaim, Epoch: epoch, Node: r.node})
-	if err == nil {
-		r.claimed.Store(true)
-		r.publish()
+	if err == nil && !r.takeOver(before) {
+		err = fmt.Errorf("claim %s: another node leads by now: %w", r.tp, messages.ErrNotLeader)
 	}
 	r.mu.Unlock()
 	r.notify()
 	return err
 }
 
-// resign ends the leadership: another node leads now, or none.
+// takeOver is the end of a claim that began after so many resignations; false if there
+// was another one since.
+func (r *Replica) takeOver(resigned uint64) bool {
+	r.pubMu.Lock()
+	ok := r.resigned.Load() == resigned
+	if ok {
+		r.claimed.Store(true)
+	}
+	r.pubMu.Unlock()
+	if ok {
+		r.publish()
+	}
+	return ok
+}
+
+// resign ends the leadership: another node leads now, or none. It doesn't wait: a claim
+// that is on its way, and may be for long, came before it and doesn't count.
 func (r *Replica) resign() {
+	r.pubMu.Lock()
+	r.resigned.Add(1)
 	r.claimed.Store(false)
+	if r.tenure.Load()&1 == 1 {
+		r.tenure.Add(1)
+	}
+	r.pubMu.Unlock()
 	r.order.abort(fmt.Errorf("%s is led by another node: %w", r.tp, messages.ErrNotLeader))
-	r.mu.Lock()
-	r.claimed.Store(false)
-	r.publish()
-	r.mu.Unlock()
 	r.notify()
 }
 
