@@ -107,8 +107,8 @@ func (o JournalOptions) withDefaults() JournalOptions {
 // checkpoints, beats through each shard, and repairs replicas that are behind.
 //
 // Goroutines: per shard a pump and a follower, and after a hole one that asks for the
-// metadata log's end; two for beats, one each for checkpoint rounds and trimming, and Repairs
-// for repairs. Close ends them all. All methods may be called
+// metadata log's end; two for beats, one each for checkpoint rounds, trimming and isolation,
+// and Repairs for repairs. Close ends them all. All methods may be called
 // from any goroutine.
 type Journal struct {
 	opts        JournalOptions
@@ -133,6 +133,7 @@ type Journal struct {
 
 	beatReturned chan struct{} // one of an isolated shard; capacity 1
 	tellWake     chan struct{} // a shard's replicas are to be told; capacity 1
+	forsakeWake  chan struct{} // a shard is isolated; capacity 1
 	lookMu       sync.Mutex    // one look at a shard at a time
 
 	unclean atomic.Bool // a replica's last checkpoint couldn't be written
@@ -147,7 +148,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 		opts: o, log: o.Logger.Named("journal"), clock: o.Clock, checkpoints: o.Checkpoints,
 		author: journal.Author{Node: o.Node, Incarnation: o.Incarnation}, shards: make(map[int32]*shard), window: journal.NewWindow(0),
 		stop: stop, started: make(map[int32]bool), repairs: make(map[*streamed]*repairJob), repairWake: make(chan struct{}, 1),
-		beatReturned: make(chan struct{}, 1), tellWake: make(chan struct{}, 1),
+		beatReturned: make(chan struct{}, 1), tellWake: make(chan struct{}, 1), forsakeWake: make(chan struct{}, 1),
 	}
 	for id := MetadataShard; id < o.Shards; id++ {
 		st, err := o.open(ctx, id)
@@ -167,6 +168,7 @@ func NewJournal(ctx context.Context, o JournalOptions) (*Journal, error) {
 	j.running.Go(func() { j.rounds(run) })
 	if o.Trim != nil {
 		j.running.Go(func() { j.trims(run) })
+		j.running.Go(func() { j.forsakes(run) })
 	}
 	for range o.Repairs {
 		j.running.Go(func() { j.repairer(run) })
@@ -364,7 +366,9 @@ func (j *Journal) beats(ctx context.Context) {
 		}
 		j.mu.Unlock()
 		for _, s := range started { // all of them first: no beat waits for what another's absence means
-			s.beat(j.clock.Now())
+			if now := j.clock.Now(); s.beatDue(now) {
+				s.beat(now)
+			}
 		}
 		for _, s := range started {
 			j.look(s)
@@ -399,8 +403,12 @@ func (j *Journal) look(s *shard) {
 	changed := s.isolated.Swap(alone) != alone
 	if changed {
 		s.log.Warn("journal shard", zap.Bool("isolated", alone), zap.Duration("own beat came back before", silent))
-		if alone {
+		if s.forsaken.Store(false); alone {
 			s.cutOff()
+			select {
+			case j.forsakeWake <- struct{}{}:
+			default:
+			}
 		}
 	}
 	if !s.lapsed.Swap(false) && !changed {

@@ -53,6 +53,7 @@ type shard struct {
 	backoff  time.Duration             // of the pump after a message that got lost
 	heard    map[messages.NodeID]int64 // when a message of a node came last, ns
 	beats    []beatOut                 // of ours, oldest first
+	moves    bool                      // something has come since the last of them
 	starved  atomic.Bool               // the pump waits for room in the node's window
 	sending  uint64                    // number of the message that the pump has but may not have published yet; 0 for none
 
@@ -61,6 +62,7 @@ type shard struct {
 	began    atomic.Int64 // when this node began to follow, ns
 	beatAt   atomic.Int64 // when the last own beat that came back was sent, ns
 	isolated atomic.Bool
+	forsaken atomic.Bool // the lead of its stream was given up since it is isolated
 	// lapsed: alone was true without isolated, so that replicas may have published that
 	// they don't lead. They publish again at the next look.
 	lapsed atomic.Bool
@@ -291,7 +293,7 @@ func (s *shard) apply(ctx context.Context, sequence uint64, payload []byte) erro
 	}
 	now := s.j.clock.Now().UnixNano()
 	s.mu.Lock()
-	s.heard[m.Author.Node] = now
+	s.heard[m.Author.Node], s.moves = now, true
 	s.mu.Unlock()
 	var own []*proposal
 	if mark, ok := journal.MarkOf(m); ok {

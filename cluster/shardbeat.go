@@ -36,9 +36,24 @@ func (s *shard) alone() bool {
 	return true
 }
 
+// unheardPace is for how many intervals the next beat is put off while nothing at all
+// comes back. The leader of a stream that hears no other server takes down every beat of
+// its node, and has to undo them one by one, two seconds each, before its copy of the
+// stream is whole again. Until then no other server may be lost.
+const unheardPace = 4
+
+// beatDue reports whether it is time for a beat.
+func (s *shard) beatDue(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := len(s.beats)
+	return out == 0 || s.moves || now.UnixNano()-s.beats[out-1].at >= unheardPace*int64(s.j.opts.BeatInterval)
+}
+
 // beat sends one beat. It isn't queued behind data that waits to be sent.
 func (s *shard) beat(now time.Time) {
 	s.mu.Lock()
+	s.moves = false
 	number, payload := s.proposer.Beat()
 	if len(s.beats) == beatsOutMax {
 		s.beats = append(s.beats[:0], s.beats[1:]...)

@@ -47,7 +47,9 @@ func TestClusterNamespaces(t *testing.T) {
 		history.Gap()
 		t.Logf("round %d: %v, a producer waited for %v; %s", i+1, s.hit("cut", id, scriptMirror, mirrored, written), history.Gap(), history.Counts())
 		s.owners()
+		healing := time.Now()
 		s.journalWhole()
+		t.Logf("round %d: every copy of the journal is whole %v later", i+1, time.Since(healing).Round(time.Millisecond))
 	}
 	load()
 	s.describes(scriptMirror, "MIRRORING", 0, mirrored...)
