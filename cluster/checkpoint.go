@@ -173,6 +173,16 @@ func (c *Checkpoints) Put(durable bool, cps ...Checkpoint) error {
 	return c.commit(b, durable)
 }
 
+// Sync makes everything put so far durable.
+func (c *Checkpoints) Sync() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usableLocked(); err != nil {
+		return err
+	}
+	return c.syncLocked(c.written)
+}
+
 // Delete forgets a partition. Not durable on its own: a key is never used
 // again, so a record that comes back does no harm.
 func (c *Checkpoints) Delete(key messages.PartitionKey) error {

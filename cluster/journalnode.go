@@ -518,6 +518,11 @@ func (j *Journal) Checkpoint() error {
 	if len(ends) == 0 {
 		return errors.Join(errs...)
 	}
+	// First what stabilise has put, then the records that rely on it: in one sync a loss of
+	// power may take the one and leave the other.
+	if err := j.checkpoints.Sync(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	if err := j.checkpoints.Put(true, ends...); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -532,8 +537,8 @@ func (j *Journal) Checkpoint() error {
 	return errors.Join(errs...)
 }
 
-// stabilise flushes the logs of dirty replicas and writes their checkpoints, which
-// become durable with the shard's record. On an error all of them stay dirty. hold: the
+// stabilise flushes the logs of dirty replicas and writes their checkpoints, which have
+// to be durable before the shard's record is written. On an error all of them stay dirty. hold: the
 // record has to stay where it is.
 func (s *shard) stabilise(dirty map[*streamed]struct{}) (hold bool, err error) {
 	var work errgroup.Group
@@ -623,6 +628,9 @@ func (j *Journal) Finish() error {
 	}
 	if len(ends) == 0 {
 		return nil
+	}
+	if err := j.checkpoints.Sync(); err != nil { // see Checkpoint
+		return err
 	}
 	return j.checkpoints.Put(true, ends...)
 }

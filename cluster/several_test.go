@@ -133,6 +133,7 @@ type several struct {
 	quiet   bool // nothing happens by a timer of the journal's or of claims
 
 	unsynced *atomic.Pointer[string] // if set, files of all nodes that can't be synced
+	under    persistence.FS          // if set, what the checkpoint files of all nodes are on
 }
 
 const severalShards = 3
@@ -231,7 +232,11 @@ func (n *severalNode) start() {
 	}
 	n.manager, err = persistence.Open(ctx, n.folder, o)
 	require.NoError(t, err)
-	n.checkpoints, err = OpenCheckpoints(persistence.OSFS{}, n.folder, log)
+	var under persistence.FS = persistence.OSFS{}
+	if n.s.under != nil {
+		under = n.s.under
+	}
+	n.checkpoints, err = OpenCheckpoints(under, n.folder, log)
 	require.NoError(t, err)
 	n.journal, err = NewJournal(ctx, JournalOptions{
 		Node: n.id, Incarnation: messages.NewTopicID(), Shards: severalShards, Checkpoints: n.checkpoints, Copier: n, Logger: log,

@@ -398,7 +398,10 @@ func (s *shard) skip(ctx context.Context, sequence uint64) error {
 		return err
 	}
 	record := journal.AfterHole(sequence)
-	if err := s.j.checkpoints.Put(true, append(cps, shardCheckpoint(s.id, record))...); err != nil {
+	if err := s.j.checkpoints.Put(true, cps...); err != nil { // before the record, not with it: see Checkpoint
+		return err
+	}
+	if err := s.j.checkpoints.Put(true, shardCheckpoint(s.id, record)); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"kagami/cluster/journal"
 	"kagami/messages"
 	"kagami/persistence"
 	"kagami/persistence/faultfs"
@@ -302,6 +303,31 @@ func (n *tortureNode) crash() {
 func (n *tortureNode) reboot() {
 	loss := []faultfs.Loss{faultfs.LoseNothing, faultfs.LoseUnsynced, faultfs.LoseSome}[n.x.intn(3)]
 	n.disk(n.fs.Restart(loss, rand.New(rand.NewPCG(uint64(n.x.intn(1<<30)), 3))))
+	n.x.passed(n, loss)
+}
+
+// passed: what a crash has left of the checkpoint file says of no shard that it is past an
+// operation of a replica which hasn't had it.
+func (x *torture) passed(n *tortureNode, loss faultfs.Loss) {
+	b, err := n.fs.ReadFile("/data/" + CheckpointFileName)
+	if err != nil {
+		return // it crashed before there was one
+	}
+	live, _, damaged, err := replayCheckpoints(b)
+	if err != nil {
+		return
+	}
+	for key, cp := range live {
+		if isShardKey(key) || cp.Behind || !cp.Replicated {
+			continue
+		}
+		record := shardRecord(live[shardKey(x.shardOf(key))])
+		if want := x.oracle.at(key, journal.At(record.Sequence+1, 0)-1); want.Sequence > cp.State.Sequence {
+			x.blame(key, key.String())
+			x.errorf("node %d after %s: the record of shard %d is at %d, the checkpoint of %s at %s, its operation at %s is in neither (pending %s, %d damaged)",
+				n.id, loss, x.shardOf(key), record.Sequence, key, storyPosition(cp.State.Sequence), storyPosition(want.Sequence), cp.Pending, damaged)
+		}
+	}
 }
 
 // pause cuts the node off from all others, or ends that.
