@@ -26,5 +26,6 @@ func script() []step {
 		deleteTopicsSteps(),
 		groupSteps(),
 		txnSteps(),
+		malformedSteps(),
 	)
 }
