@@ -210,3 +210,7 @@ func (l *fakeLog) Compact(context.Context, persistence.CompactionPolicy) (persis
 
 // PurgedTo is 0: see Compact.
 func (l *fakeLog) PurgedTo() int64 { return 0 }
+
+func (l *fakeLog) Renew() error { return nil }
+
+func (l *fakeLog) ExpireProducers(int64) {}

@@ -19,9 +19,26 @@ const idleRounds = 12
 // retain runs retention again and again.
 func (rs *Replicas) retain(ctx context.Context) {
 	for round := 0; rs.opts.Clock.Sleep(ctx, rs.opts.RetentionInterval) == nil; round++ {
+		rs.expireProducers(ctx)
 		rs.retainIf(ctx, func(r *Replica) bool {
 			return r.retained.Load() != r.end.Load() || (int(r.key.TopicID[0])+int(r.key.Partition))%idleRounds == round%idleRounds
 		})
+	}
+}
+
+// expireProducers has all logs forget their idle producers, those that keep their records
+// for ever, too.
+func (rs *Replicas) expireProducers(ctx context.Context) {
+	now := rs.opts.Clock.Now().UnixMilli()
+	for _, t := range rs.all() {
+		for _, r := range t.replicas {
+			if ctx.Err() != nil {
+				return
+			}
+			if r != nil && r.log.SizeBytes() > 0 {
+				r.log.ExpireProducers(now)
+			}
+		}
 	}
 }
 

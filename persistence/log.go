@@ -121,6 +121,10 @@ type Log interface {
 	// one unless it is itself expired and rolled) and reports the new log start.
 	// Returns how many segments went. ctx bounds the work.
 	ApplyRetention(ctx context.Context, p RetentionPolicy) (deleted int, err error)
+	// ExpireProducers forgets producers without an open transaction that have written
+	// nothing for ProducerExpiryMs. ApplyRetention and Compact do it, too. A log that isn't
+	// loaded keeps none in memory, and isn't loaded for this.
+	ExpireProducers(nowMillis int64)
 
 	// Compact removes records that later ones with the same key have superseded
 	// (cleanup.policy=compact), with Kafka's rules for tombstones, transactions and

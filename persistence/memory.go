@@ -397,6 +397,13 @@ func (l *memLog) raise(offset int64) int {
 	return n
 }
 
+// ExpireProducers is [Log.ExpireProducers].
+func (l *memLog) ExpireProducers(nowMillis int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prod.expire(nowMillis - l.cfg.ProducerExpiryMs)
+}
+
 // ApplyRetention is [Log.ApplyRetention].
 func (l *memLog) ApplyRetention(ctx context.Context, p RetentionPolicy) (int, error) {
 	l.mu.Lock()

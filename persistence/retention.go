@@ -37,6 +37,18 @@ func (l *segLog) ApplyRetention(ctx context.Context, p RetentionPolicy) (int, er
 	return l.raiseLocked(start)
 }
 
+// ExpireProducers forgets idle producers; see [Log].
+func (l *segLog) ExpireProducers(nowMillis int64) {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if !l.loaded.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prod.expire(nowMillis - l.cfg.ProducerExpiryMs)
+}
+
 // segmentSummary is what retention wants to know of a segment.
 type segmentSummary struct {
 	base, next, size int64
