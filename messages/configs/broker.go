@@ -164,8 +164,8 @@ func brokerMirrorDefs() []Def {
 		{Name: MirrorFailedRetryMax, Type: TypeLong, Default: new("300000"), check: atLeast(1), Doc: "Longest retry delay, ms."},
 		{Name: MirrorFailedRetryAttempts, Type: TypeInt, Default: new("10"), check: atLeast(0), Doc: "Failures in a row after which a partition stays FAILED. 0: unlimited."},
 		{Name: MirrorThrottledRate, Type: TypeLong, Default: new(maxLong), Change: ChangeDynamicOnly, check: atLeast(0), Doc: "Bytes per second of mirror traffic that a node takes for throttled replicas. Below 1 MB/s is discouraged."},
-		{Name: "mirror.admin.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Listener for the node's own client; not set: the inter-broker listener."},
-		{Name: "sasl.mechanism.mirror.admin.protocol", Type: TypeString, Change: ChangeRestart, Doc: "SASL mechanism on that listener."},
+		{Name: "mirror.admin.listener.name", Type: TypeString, Change: ChangeRestart, Doc: "Accepted and ignored: what mirrors commit goes from node to node without a Kafka listener."},
+		{Name: "sasl.mechanism.mirror.admin.protocol", Type: TypeString, Change: ChangeRestart, Doc: "Accepted and ignored, likewise."},
 	}
 }
 
