@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ type mirrorNode struct {
 	controller *Controller
 	groups     *Groups
 	shares     *ShareGroups
+	groupsDown atomic.Bool // coordinators of groups don't answer other nodes
 	logs       *observer.ObservedLogs
 	undo       []func() error
 }
@@ -140,6 +142,9 @@ func (n *mirrorNode) startGroups(bus *cluster.Bus, log *zap.Logger, defers func(
 	require.NoError(t, rpc.RegisterActorHandler(func(ctx context.Context, name string, msg []byte) ([]byte, error) {
 		switch name {
 		case GroupsActor:
+			if n.groupsDown.Load() {
+				return nil, messages.ErrTimedOut
+			}
 			return n.groups.HandleQuery(ctx, msg)
 		case SharesActor:
 			return n.shares.HandleQuery(ctx, msg)

@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"kagami/fetch"
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/persistence/metadata"
@@ -110,6 +111,7 @@ func (m *mirror) synced(c actor.Context, done syncDone) {
 // forgotten.
 type syncer struct {
 	refresher
+	listed  []fetch.SourceGroup // groups of the source, once they are known
 	peers   mirrorPeers
 	wall    clock.Clock
 	view    *SourceView

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"kagami/cluster"
+	"kagami/fetch"
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
@@ -72,7 +73,7 @@ func (s *syncer) groups(ctx context.Context, topics []*metadata.Topic) error {
 		return err
 	}
 	var errs groupErrors
-	listed, err := s.source.Groups(ctx)
+	listed, err := s.list(ctx)
 	errs.add(err) // groups of the brokers that answered come anyway
 	names := consumerGroups(listed, include, exclude)
 	active := map[string]struct{}{}
@@ -81,6 +82,18 @@ func (s *syncer) groups(ctx context.Context, topics []*metadata.Topic) error {
 	}
 	errs.merge(inParts(names, func(part []string, errs *groupErrors) { s.groupPart(ctx, part, active, errs) }))
 	return errs.join()
+}
+
+// list is the groups of the source, asked once in a cycle.
+func (s *syncer) list(ctx context.Context) ([]fetch.SourceGroup, error) {
+	if s.listed != nil {
+		return s.listed, nil
+	}
+	listed, err := s.source.Groups(ctx)
+	if err == nil {
+		s.listed = listed
+	}
+	return listed, err
 }
 
 func groupPatterns(mi *metadata.Mirror) (include, exclude *messages.Patterns, err error) {

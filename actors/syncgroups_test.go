@@ -244,6 +244,23 @@ func TestSyncFailsForOneGroupOnly(t *testing.T) {
 	require.Equal(t, messages.NoOffset, n.position("g2", tpOf("t", 0)).Offset)
 }
 
+// C21e: where nothing is known of a group here, nothing is written in that cycle.
+func TestC21CoordinatorHereIsSilent(t *testing.T) {
+	src := stubSource(t, 1, 1)
+	commitOnSource(src, "g", tpOf("t", 0), 3)
+	n := startMirrorNode(t, t.TempDir())
+	n.create(src)
+	n.begin(src, "t")
+	n.awaitPosition("g", tpOf("t", 0), 3)
+	n.groupsDown.Store(true)
+	commitOnSource(src, "g", tpOf("t", 0), 9)
+	n.refreshTwice()
+	require.Equal(t, int64(3), n.position("g", tpOf("t", 0)).Offset)
+	require.Positive(t, n.Mirrors.SyncErrors(SyncGroups))
+	n.groupsDown.Store(false)
+	n.awaitPosition("g", tpOf("t", 0), 9)
+}
+
 // Thousands of groups take some requests, not thousands.
 func TestThousandsOfGroups(t *testing.T) {
 	const count = 2000

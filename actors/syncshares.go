@@ -37,7 +37,7 @@ func (s *syncer) shareGroups(ctx context.Context, topics []*metadata.Topic) erro
 		return nil
 	}
 	var errs groupErrors
-	listed, err := s.source.Groups(ctx)
+	listed, err := s.list(ctx)
 	errs.add(err)
 	var names []string
 	for _, g := range listed {
