@@ -25,6 +25,7 @@ const (
 	VerifiableConsumer  = "org.apache.kafka.tools.VerifiableConsumer"                  // kafka-verifiable-consumer
 	BrokerAPIVersions   = "org.apache.kafka.tools.BrokerApiVersionsCommand"            // kafka-broker-api-versions
 	ConsumerGroups      = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand" // kafka-consumer-groups
+	ShareGroups         = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"    // kafka-share-groups
 	LeaderElection      = "org.apache.kafka.tools.LeaderElectionCommand"               // kafka-leader-election
 	TransactionsCommand = "org.apache.kafka.tools.TransactionsCommand"                 // kafka-transactions
 	FeatureCommand      = "org.apache.kafka.tools.FeatureCommand"                      // kafka-features
