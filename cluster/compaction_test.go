@@ -3,6 +3,10 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -149,6 +153,77 @@ func TestSeveralCompact(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, cut.From, c.CleanedTo-20, "the hole goes with it")
 	s.awaitEnds(2, "t")
+}
+
+// syncedFS remembers what its files had when they were synced last: what a loss of power
+// would leave of a checkpoint file.
+type syncedFS struct {
+	persistence.OSFS
+	mu     sync.Mutex
+	synced map[string][]byte
+}
+
+type syncedFile struct {
+	persistence.File
+	fs   *syncedFS
+	name string
+}
+
+func (f *syncedFS) OpenFile(name string, create bool) (persistence.File, error) {
+	file, err := f.OSFS.OpenFile(name, create)
+	return &syncedFile{file, f, name}, err
+}
+
+func (f *syncedFS) Rename(from, to string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.synced[to] = f.synced[from]
+	return f.OSFS.Rename(from, to)
+}
+
+func (f *syncedFile) Sync() error {
+	b, err := os.ReadFile(f.name)
+	if err != nil {
+		return err
+	}
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	f.fs.synced[f.name] = b
+	return f.File.Sync()
+}
+
+// TestCompactedLogKeepsItsCheckpoint: the power goes right after a log was compacted. The
+// checkpoint that is left lies behind the holes: one in the middle of them would name an
+// end that the log can't have.
+func TestCompactedLogKeepsItsCheckpoint(t *testing.T) {
+	disk := &syncedFS{synced: map[string][]byte{}}
+	s := &several{t: t, under: disk}
+	s.begin(1, 2, 3)
+	s.compacted("t", 7, 1, 2, 3)
+	n := s.nodes[2]
+	for i := range 200 {
+		s.nodes[1].put("t", fmt.Sprint("key ", i%7), fmt.Sprint("value ", i))
+		if i == 100 {
+			s.awaitEnds(1, "t")
+			require.NoError(t, n.journal.Checkpoint())
+		}
+	}
+	s.awaitEnds(1, "t")
+	c := n.compact("t", 1<<40)
+	require.Greater(t, c.CleanedTo, int64(150))
+	want, left := n.state("t")
+	require.Less(t, left, 60)
+	checkpoints := filepath.Join(n.folder, CheckpointFileName)
+	disk.mu.Lock()
+	synced := slices.Clone(disk.synced[checkpoints])
+	disk.mu.Unlock()
+	n.stop()
+	require.NoError(t, os.WriteFile(checkpoints, synced, 0o600))
+	n.start()
+	s.awaitEnds(1, "t")
+	got, again := n.state("t")
+	require.Equal(t, want, got)
+	require.Equal(t, left, again, "the log wasn't cut, and nothing was copied")
 }
 
 // TestSeveralCompactedCut: a cut that is named by a replica with everything, into a hole
