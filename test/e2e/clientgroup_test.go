@@ -142,6 +142,15 @@ func (u matrixUse) group(t *testing.T, protocol string) string {
 	const partitions = 4
 	topic, group := u.prefix+"-group-"+protocol, u.prefix+"-"+protocol
 	u.topic(u.ctx, t, topic, partitions)
+	m, ends := u.comeAndGo(t, topic, group, protocol, partitions)
+	u.wholeGroup(t, m, ends)
+	return works
+}
+
+// comeAndGo has members come and go while records come to a topic. It returns what they
+// have read and the ends of the topic, where the group stands now.
+func (u matrixUse) comeAndGo(t *testing.T, topic, group, protocol string, partitions int) (*membership, map[int32]int64) {
+	t.Helper()
 	quiet, stop := u.feed(t, topic, partitions)
 	m := u.c.members(t, u.args("topic="+topic, "group="+group, "protocol="+protocol)...)
 	// read waits until the members have read what counts of what came after the last wait.
@@ -195,10 +204,9 @@ func (u matrixUse) group(t *testing.T, protocol string) string {
 	require.NoError(t, m.leave("b"))
 	require.NoError(t, kafka.Poll(u.ctx, func() error { return m.hasLeft("b") }))
 	require.NoError(t, m.close())
-	u.wholeGroup(t, m, ends)
 	u.emptied(t, group)
 	require.Equal(t, ends, u.committed(u.ctx, t, group, topic), "the group stands at the end")
-	return works
+	return m, ends
 }
 
 // wholeGroup: nothing was left out. A record may come again when a partition has changed

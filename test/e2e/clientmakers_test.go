@@ -97,7 +97,7 @@ func javaClients(t *testing.T, _ string) []matrixClient {
 	for _, v := range []kafka.Version{kafka.V44, kafka.V39} {
 		host := toolHost(t, v)
 		out = append(out, matrixClient{
-			name: "Java kafka-clients", version: string(v), codecs: allCodecs,
+			name: "Java kafka-clients", version: string(v), codecs: allCodecs, host: host, throttled: true,
 			job: func(ctx context.Context, t *testing.T, job string, args ...string) []string {
 				t.Helper()
 				res, err := host.Run(ctx, "", kafka.Matrix, append([]string{job}, args...)...)

@@ -25,6 +25,7 @@ const (
 	featGroup      = "group, classic protocol"
 	featConsumer   = "group, consumer protocol (KIP-848)"
 	featAdmin      = "admin"
+	featThrottled  = "client quota"
 )
 
 // works is the result of what has been checked.
@@ -38,6 +39,14 @@ type matrixClient struct {
 	lacks         map[string]string // feature -> why it isn't there; the row says so
 	job           func(ctx context.Context, t *testing.T, job string, args ...string) []string
 	members       func(t *testing.T, args ...string) *membership
+	host          *kafka.Host // of command line tools; nil: none
+	throttled     bool        // it can tell how long it was throttled
+}
+
+// clientFeature is a line of the table: do checks it and returns the result.
+type clientFeature struct {
+	name string
+	do   func(*testing.T) string
 }
 
 // clientMatrix is the node that all clients use, behind a proxy that can lose answers.
@@ -55,7 +64,7 @@ func newClientMatrix(t *testing.T) *clientMatrix {
 	t.Helper()
 	m := &clientMatrix{proxy: newAnswerProxy(t), report: newClientReport(), complete: true}
 	m.node = StartNode(t, NodeOptions{Properties: quickGroups(map[string]string{
-		"transaction.state.log.num.partitions": "5", "advertised.listeners": "PLAINTEXT://" + m.proxy.addr(),
+		"transaction.state.log.num.partitions": "5", "quota.window.num": "2", "advertised.listeners": "PLAINTEXT://" + m.proxy.addr(),
 	})})
 	m.proxy.serve(m.node.Bootstrap())
 	var err error
@@ -63,6 +72,14 @@ func newClientMatrix(t *testing.T) *clientMatrix {
 	require.NoError(t, err)
 	t.Cleanup(m.side.Close)
 	return m
+}
+
+// address is what clients are given.
+func (m *clientMatrix) address() string {
+	if m.proxy == nil {
+		return m.node.Bootstrap()
+	}
+	return m.proxy.addr()
 }
 
 func (m *clientMatrix) topic(ctx context.Context, t *testing.T, name string, partitions int32) {
@@ -139,14 +156,15 @@ func (m *clientMatrix) client(ctx context.Context, t *testing.T, c matrixClient)
 	prefix := plainName(c)
 	use := matrixUse{clientMatrix: m, ctx: ctx, c: c, prefix: prefix}
 	var rows []clientRow
-	for _, f := range []struct {
-		name string
-		do   func(*testing.T) string
-	}{
+	features := []clientFeature{
 		{featProduce, use.produce}, {featIdempotent, use.idempotent}, {featTransact, use.transact},
 		{featGroup, use.classicGroup}, {featConsumer, use.consumerGroup},
 		{featAdmin, use.admin},
-	} {
+	}
+	if c.throttled {
+		features = append(features, clientFeature{featThrottled, use.throttled})
+	}
+	for _, f := range append(features, use.toolFeatures()...) {
 		result, lacks := c.lacks[f.name]
 		if lacks {
 			result = "not offered: " + result

@@ -34,6 +34,10 @@ offset, order, each record once), what it commits is looked up by another.
   member has its share, the group stands at the end afterwards.
 - **admin**: topics, partitions, configs, records, offsets and groups made, changed, described and removed; the state is
   compared with another client's view.
+- **client quota**: a client that writes and reads more than its quota is told to wait, its own metrics show that, and it gets
+  no more than twice the quota over some seconds.
+- **kafka-...**: Kafka's command line tools of that release; what they write, read, show and change is compared likewise, and
+  none of them may log a warning.
 
 `
 

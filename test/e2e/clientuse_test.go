@@ -27,7 +27,7 @@ type matrixUse struct {
 
 // args are those of a job.
 func (u matrixUse) args(pairs ...string) []string {
-	return append([]string{"bootstrap=" + u.proxy.addr(), "name=" + u.prefix}, pairs...)
+	return append([]string{"bootstrap=" + u.address(), "name=" + u.prefix}, pairs...)
 }
 
 // seenRecord is a record as readers see it.

@@ -103,7 +103,7 @@ func StartHost(ctx context.Context, v Version) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{version: v}
-	h.cmd = exec.Command("java", append(append(flags, "-cp", jars, "Host"), tools...)...)
+	h.cmd = exec.Command("java", append(append(flags, "--add-opens=java.base/java.lang=ALL-UNNAMED", "-cp", jars, "Host"), tools...)...)
 	h.cmd.Stderr = &h.log
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start host of tools: %w", err)

@@ -5,6 +5,7 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
@@ -16,6 +17,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import java.util.Map;
 
 /**
  * Runs Kafka's command line tools one after the other in one JVM, which saves each its start:
@@ -133,7 +135,14 @@ public final class Host {
         System.setIn(new ByteArrayInputStream(call.get(0).getBytes(StandardCharsets.UTF_8)));
         try (URLClassLoader loader = new URLClassLoader(urls, Host.class.getClassLoader())) {
             Class<?> tool = Class.forName(call.get(1), true, loader);
-            tool.getMethod("main", String[].class).invoke(null, (Object) call.subList(2, call.size()).toArray(String[]::new));
+            try {
+                tool.getMethod("main", String[].class).invoke(null, (Object) call.subList(2, call.size()).toArray(String[]::new));
+            } finally {
+                List<Runnable> hooks = List.copyOf(HOOKS);
+                HOOKS.clear();
+                hooks.forEach(Host::hook);
+                jvmHooks();
+            }
             return ended == null ? 0 : ended;
         } catch (InvocationTargetException e) {
             if (ended != null) {
@@ -145,10 +154,18 @@ public final class Host {
             e.printStackTrace();
             return 1;
         } finally {
-            List<Runnable> hooks = List.copyOf(HOOKS);
-            HOOKS.clear();
-            hooks.forEach(Host::hook);
             System.setIn(before);
+        }
+    }
+
+    /** Some tools have the JVM itself call them at its end; nobody else here does. */
+    private static void jvmHooks() throws ReflectiveOperationException {
+        Field field = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        field.setAccessible(true);
+        for (Object hook : ((Map<?, ?>) field.get(null)).keySet().toArray()) {
+            Thread thread = (Thread) hook;
+            Runtime.getRuntime().removeShutdownHook(thread);
+            thread.run();
         }
     }
 

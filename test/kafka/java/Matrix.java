@@ -28,6 +28,8 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
@@ -55,6 +57,7 @@ public final class Matrix {
             case "transact" -> transact(job);
             case "members" -> members(job);
             case "admin" -> admin(job);
+            case "throttle" -> throttle(job);
             default -> throw new IllegalArgumentException("unknown job: " + args[0]);
         }
     }
@@ -177,6 +180,37 @@ public final class Matrix {
                 end(producer, commit);
             }
         }
+    }
+
+    /**
+     * Writes count records of size bytes and reads them, and prints for each how many milliseconds it took and the
+     * longest throttle time that the client's metrics know: "throttled produce|fetch MILLIS LONGEST".
+     */
+    private static void throttle(Map<String, String> job) throws Exception {
+        int count = Integer.parseInt(job.get("count"));
+        String value = "x".repeat(Integer.parseInt(job.get("size")));
+        try (KafkaProducer<String, String> producer = producer(job, "batch.size", "1")) {
+            long begun = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                producer.send(new ProducerRecord<>(job.get("topic"), value)).get();
+            }
+            say("throttled", "produce", (System.nanoTime() - begun) / 1_000_000, longest(producer.metrics(), "produce-throttle-time-max"));
+        }
+        try (KafkaConsumer<String, String> consumer = consumer(job, "max.partition.fetch.bytes", job.get("size"), "fetch.max.bytes", job.get("size"))) {
+            TopicPartition p = new TopicPartition(job.get("topic"), 0);
+            consumer.assign(List.of(p));
+            consumer.seekToBeginning(List.of(p));
+            long begun = System.nanoTime();
+            for (int done = 0; done < count; ) {
+                done += consumer.poll(Duration.ofMillis(100)).count();
+            }
+            say("throttled", "fetch", (System.nanoTime() - begun) / 1_000_000, longest(consumer.metrics(), "fetch-throttle-time-max"));
+        }
+    }
+
+    private static long longest(Map<MetricName, ? extends Metric> metrics, String name) {
+        return metrics.entrySet().stream().filter(e -> e.getKey().name().equals(name))
+            .mapToLong(e -> ((Double) e.getValue().metricValue()).longValue()).max().orElse(-1);
     }
 
     private static void members(Map<String, String> job) throws IOException {
