@@ -35,8 +35,8 @@ func (m *muteStream) GiveUp(context.Context) error {
 }
 
 // muteJournal is a node whose journal shards are mute. alive says whether it hears
-// another node.
-func muteJournal(t *testing.T, alive *atomic.Bool) (*Journal, []*muteStream) {
+// another node. over may put something over the streams.
+func muteJournal(t *testing.T, alive *atomic.Bool, over func(int32, *muteStream) stream) (*Journal, []*muteStream) {
 	t.Helper()
 	checkpoints, err := OpenCheckpoints(persistence.OSFS{}, t.TempDir(), zap.NewNop())
 	require.NoError(t, err)
@@ -44,13 +44,16 @@ func muteJournal(t *testing.T, alive *atomic.Bool) (*Journal, []*muteStream) {
 	var streams []*muteStream
 	j, err := NewJournal(t.Context(), JournalOptions{
 		Node: 1, Incarnation: messages.NewTopicID(), Shards: 1, Checkpoints: checkpoints, Logger: zap.NewNop(),
-		BeatInterval: 5 * time.Millisecond, IsolatedAfter: 50 * time.Millisecond, CheckpointInterval: time.Hour, TrimInterval: time.Hour,
+		BeatInterval: 5 * time.Millisecond, IsolatedAfter: 50 * time.Millisecond, CheckpointInterval: time.Hour, TrimInterval: time.Hour, TrimBytes: 1000,
 		Trim: func() TrimView {
 			return TrimView{Nodes: []messages.NodeID{1, 2, 3}, Beat: func(id messages.NodeID) (Beat, bool, bool) { return Beat{}, id == 2 && alive.Load(), true }}
 		},
-		open: func(context.Context, int32) (stream, error) {
-			streams = append(streams, &muteStream{memStream: newMemStream()})
-			return streams[len(streams)-1], nil
+		open: func(_ context.Context, shard int32) (stream, error) {
+			st := &muteStream{memStream: newMemStream()}
+			if streams = append(streams, st); over != nil {
+				return over(shard, st), nil
+			}
+			return st, nil
 		},
 	})
 	require.NoError(t, err)
@@ -66,7 +69,7 @@ func muteJournal(t *testing.T, alive *atomic.Bool) (*Journal, []*muteStream) {
 func TestForsake(t *testing.T) {
 	alive := new(atomic.Bool)
 	alive.Store(true)
-	j, streams := muteJournal(t, alive)
+	j, streams := muteJournal(t, alive, nil)
 	isolated := func() bool { return len(j.unforsaken()) == len(streams) }
 	require.Eventually(t, isolated, 20*time.Second, time.Millisecond)
 	for range 20 {

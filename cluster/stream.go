@@ -261,6 +261,20 @@ func (st *Stream) adopt(ctx context.Context, info *jetstream.StreamInfo) error {
 	return st.update(ctx, c)
 }
 
+// Widen gives the stream so many bytes of room beyond its limit.
+func (st *Stream) Widen(ctx context.Context, bytes int64) error {
+	info, err := st.led(ctx)
+	if err == nil {
+		c := info.Config
+		c.MaxBytes = st.config(StreamOptions{}).MaxBytes + bytes
+		err = st.update(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("give journal %s room: %w", st.name, err)
+	}
+	return nil
+}
+
 func (st *Stream) update(ctx context.Context, c jetstream.StreamConfig) error {
 	return st.streams.api(ctx, "STREAM.UPDATE."+st.stream, c, &jetstream.StreamInfo{})
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,6 +74,8 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 	if err := j.grow(ctx, v, id, state); err != nil {
 		return err
 	}
+	tooLarge := int64(state.Bytes) > j.opts.TrimBytes
+	old := tooLarge && j.metadataOld(ctx)
 	mark, marks := j.markOf(j.shards[id])
 	nodes := make([]journal.Progress, 0, len(v.Nodes))
 	for _, node := range v.Nodes {
@@ -86,7 +89,7 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 			}
 		}
 		// With metadata that may be old nobody is given up.
-		p.Sole = !p.Live && int64(state.Bytes) > j.opts.TrimBytes && (j.Isolated(MetadataShard) || v.Sole(node, id))
+		p.Sole = !p.Live && tooLarge && (old || v.Sole(node, id))
 		nodes = append(nodes, p)
 	}
 	keep, givenUp := journal.Trim(state.First, int64(state.Bytes), j.opts.TrimBytes, nodes)
@@ -101,11 +104,54 @@ func (j *Journal) trim(ctx context.Context, v TrimView, id int32) error {
 		if !marks || mark.Sequence < keep-1 {
 			return nil // a node with a hole of its own says nothing of it until it knows more
 		}
-		if err := j.shards[id].mark(ctx, mark); err != nil {
+		widened, err := j.shards[id].markInto(ctx, mark)
+		if widened != nil {
+			defer func() {
+				if err := widened.Widen(ctx, 0); err != nil {
+					j.log.Warn("a full journal stream was given room for a trim and keeps it", zap.Int32("shard", id), zap.Error(err))
+				}
+			}()
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return st.Purge(ctx, keep-1)
+}
+
+// metadataOld reports whether what this node knows of the cluster may be old. A full
+// stream takes no beats, so that its shard looks isolated; but a leader that hears a quorum
+// says whether this node has everything.
+func (j *Journal) metadataOld(ctx context.Context) bool {
+	if !j.Isolated(MetadataShard) {
+		return false
+	}
+	meta := j.shards[MetadataShard]
+	_, last, err := meta.stream.Bounds(ctx)
+	return err != nil || meta.applied.Load() < last
+}
+
+// wide is a stream that can be given more room than it was made with.
+type wide interface {
+	// Widen sets the room beyond that, in bytes.
+	Widen(ctx context.Context, bytes int64) error
+}
+
+// markRoom is what a full stream gets so that it takes a mark, without which it can't be
+// trimmed. Others may be faster to use it.
+const markRoom = 256 << 10
+
+// markInto is mark, for a full stream too: then it returns what has more room now.
+func (s *shard) markInto(ctx context.Context, m journal.Mark) (wide, error) {
+	err := s.mark(ctx, m)
+	w, ok := s.stream.(wide)
+	if !ok || !errors.Is(err, ErrJournalFull) {
+		return nil, err
+	}
+	if err := w.Widen(ctx, markRoom); err != nil {
+		return nil, err
+	}
+	return w, s.mark(ctx, m)
 }
 
 // trimTimeout bounds the look at one shard.
