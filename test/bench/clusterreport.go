@@ -9,6 +9,7 @@ import (
 const (
 	oneNode    = "one node"
 	threeNodes = "three nodes"
+	oneReplica = "one replica" // of each partition, on three nodes
 	rawJournal = "raw journal"
 )
 

@@ -15,13 +15,13 @@ import (
 	"kagami/test/e2e"
 )
 
-// TestClusterThroughput measures a mirror of three nodes with three replicas of
-// everything against one node and against the journal alone, and producers. The source is
-// another Kagami. Settings: KAGAMI_BENCH_CLUSTER_MB (per topic, default 512),
+// TestClusterThroughput measures a mirror of three nodes, with three replicas of
+// everything and with one, against one node and against the journal alone, and producers.
+// The source is another Kagami. Settings: KAGAMI_BENCH_CLUSTER_MB (per topic, default 512),
 // KAGAMI_BENCH_CLUSTER_PARTITIONS (of the mirrored topic, default 1,16,64; "none"),
 // KAGAMI_BENCH_CLUSTER_PRODUCE (partitions, default 1,64; "none"),
-// KAGAMI_BENCH_CLUSTER_WHO (of one node, three nodes, raw journal, by name; default
-// all), KAGAMI_BENCH_CLUSTER_SETTINGS, KAGAMI_BENCH_PROFILE.
+// KAGAMI_BENCH_CLUSTER_WHO (of one node, three nodes, one replica, raw journal, by name;
+// default all), KAGAMI_BENCH_CLUSTER_SETTINGS, KAGAMI_BENCH_PROFILE.
 func TestClusterThroughput(t *testing.T) {
 	if os.Getenv("KAGAMI_BENCH") == "" {
 		t.Skip("KAGAMI_BENCH=1 measures; it takes minutes")
@@ -61,7 +61,7 @@ func (b *clusterBench) mirror(t *testing.T, sizes []int, bytes int64) {
 		require.NoError(t, err)
 		records := e2e.Records{Count: int(bytes / recordBytes), Size: recordBytes, PerFlush: 20_000}
 		require.NoError(t, e2e.Produce(b.ctx, source.Bootstrap(), topic, records, kgo.MaxBufferedRecords(100_000), kgo.ProducerLinger(5*time.Millisecond)))
-		for _, who := range []string{oneNode, threeNodes, rawJournal} {
+		for _, who := range []string{oneNode, threeNodes, oneReplica, rawJournal} {
 			if wants(who) {
 				t.Run(fmt.Sprintf("%s/%d", strings.ReplaceAll(who, " ", "-"), n), func(t *testing.T) {
 					run := Run{Who: who, Partitions: n, Bytes: bytes}
@@ -92,7 +92,11 @@ func nodesOf(t *testing.T, who string) []*e2e.Node {
 	if who == oneNode {
 		return []*e2e.Node{e2e.StartNode(t, e2e.NodeOptions{Properties: clusterProperties(nil)})}
 	}
-	c := e2e.StartCluster(t, e2e.ClusterOptions{Properties: clusterProperties(nil)})
+	more := map[string]string{}
+	if who == oneReplica {
+		more["default.replication.factor"] = "1"
+	}
+	c := e2e.StartCluster(t, e2e.ClusterOptions{Properties: clusterProperties(more)})
 	var nodes []*e2e.Node
 	for _, id := range c.IDs() {
 		nodes = append(nodes, c.Node(id))
