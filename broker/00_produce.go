@@ -74,7 +74,12 @@ func (s *Server) handleProduce(ctx context.Context, r *request) reply {
 			rp.Partition, rp.BaseOffset = p.Partition, messages.NoOffset
 			topic, err := topicOf(img, keyOf(t.Topic, t.TopicID, p.Partition, req.Version >= produceTopicIDs), req.Version >= produceTopicIDs)
 			at := [2]int{i, j}
-			if err == nil {
+			switch {
+			case tx.forbidden:
+				err = messages.ErrTxnNotAuthorized
+			case err != nil:
+				err = s.unknown(r, OpWrite, t.Topic, err)
+			default:
 				err = tx.errs[at]
 			}
 			if err == nil {

@@ -244,7 +244,7 @@ func topicOf(img *metadata.Image, k sessionKey, useIDs bool) (*metadata.Topic, e
 func (f *fetching) read(img *metadata.Image, t *fetchTarget, limit int, first bool) error {
 	topic, err := topicOf(img, t.key, f.req.Version >= fetchTopicIDs)
 	if err != nil {
-		return err
+		return f.s.unknown(f.r, OpRead, t.key.topic, err)
 	}
 	if !f.s.allowed(f.r, OpRead, KindTopic, topic.Name) {
 		return messages.ErrTopicNotAuthorized

@@ -133,14 +133,11 @@ func (s *Server) metadataNamed(r *request, img *metadata.Image, req *kmsg.Metada
 		}
 	} else {
 		out.TopicID = messages.TopicID{}
-		if err = messages.CheckTopicName(*ask.Topic); err == nil {
-			t = img.Topic(*ask.Topic)
-			switch {
-			case !s.allowed(r, OpDescribe, KindTopic, *ask.Topic):
-				err = messages.ErrTopicNotAuthorized
-			case t == nil:
-				err = messages.ErrUnknownTopicOrPartition
-			}
+		t = img.Topic(*ask.Topic)
+		if !s.allowed(r, OpDescribe, KindTopic, *ask.Topic) {
+			err = messages.ErrTopicNotAuthorized
+		} else if err = messages.CheckTopicName(*ask.Topic); err == nil && t == nil {
+			err = messages.ErrUnknownTopicOrPartition
 		}
 	}
 	if err != nil {

@@ -11,9 +11,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kagami/messages"
 	"kagami/messages/groups"
 )
 
@@ -45,6 +47,9 @@ func (s *Server) handleJoinGroup(ctx context.Context, r *request) reply {
 		a = &groups.Joined{Err: err, Generation: -1, Member: req.MemberID}
 	}
 	resp.ErrorCode, resp.Generation, resp.LeaderID, resp.MemberID, resp.SkipAssignment = r.code(a.Err), a.Generation, a.Leader, a.Member, a.SkipAssignment
+	if errors.Is(a.Err, messages.ErrGroupNotAuthorized) {
+		resp.MemberID = "" // as in Kafka
+	}
 	resp.ProtocolType, resp.Protocol = nullable(a.ProtocolType), nullable(a.Protocol)
 	if resp.Protocol == nil && req.Version < joinNullProtocolSince {
 		resp.Protocol = new("")

@@ -54,6 +54,8 @@ func (s *Server) handleInitProducerID(ctx context.Context, r *request) reply {
 func (s *Server) initTxn(ctx context.Context, r *request, req *kmsg.InitProducerIDRequest) (txns.Producer, error) {
 	p := txns.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
 	switch {
+	case !s.allowed(r, OpWrite, KindTxn, *req.TransactionalID):
+		return txns.None(), messages.ErrTxnNotAuthorized
 	case *req.TransactionalID == "":
 		return txns.None(), fmt.Errorf("%w: empty transactional id", messages.ErrInvalidRequest)
 	case (p.ID == txns.NoProducer) != (p.Epoch == txns.NoEpoch):

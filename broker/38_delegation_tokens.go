@@ -7,24 +7,28 @@ package broker
 
 import (
 	"context"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func (s *Server) handleDelegationTokens(_ context.Context, r *request) reply {
-	code := kerr.DelegationTokenAuthDisabled.Code
+	code, never := kerr.DelegationTokenAuthDisabled.Code, int64(0)
 	if r.conn.principal == anonymous {
-		code = kerr.DelegationTokenRequestNotAllowed.Code
+		code, never = kerr.DelegationTokenRequestNotAllowed.Code, -1
 	}
 	resp := r.body.ResponseKind()
+	kind, name, _ := strings.Cut(r.who.Principal, ":")
 	switch resp := resp.(type) {
 	case *kmsg.CreateDelegationTokenResponse:
-		resp.ErrorCode = code
+		resp.ErrorCode, resp.PrincipalType, resp.PrincipalName = code, kind, name
+		resp.IssueTimestamp, resp.ExpiryTimestamp, resp.MaxTimestamp = never, never, never
+		resp.TokenRequesterPrincipalType, resp.TokenRequesterPrincipalName = kind, name
 	case *kmsg.RenewDelegationTokenResponse:
-		resp.ErrorCode = code
+		resp.ErrorCode, resp.ExpiryTimestamp = code, never
 	case *kmsg.ExpireDelegationTokenResponse:
-		resp.ErrorCode = code
+		resp.ErrorCode, resp.ExpiryTimestamp = code, never
 	case *kmsg.DescribeDelegationTokenResponse:
 		resp.ErrorCode = code
 	}

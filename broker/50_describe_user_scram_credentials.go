@@ -19,6 +19,11 @@ func (s *Server) handleDescribeUserScramCredentials(_ context.Context, r *reques
 	resp.Version = req.Version
 	if !s.allowedCluster(r, OpDescribe) {
 		resp.ErrorCode, resp.ErrorMessage = r.code(messages.ErrClusterNotAuthorized), errorText(messages.ErrClusterNotAuthorized)
+		for _, u := range req.Users {
+			rr := kmsg.NewDescribeUserSCRAMCredentialsResponseResult()
+			rr.User, rr.ErrorCode, rr.ErrorMessage = u.Name, resp.ErrorCode, resp.ErrorMessage
+			resp.Results = append(resp.Results, rr)
+		}
 		return answer(resp)
 	}
 	img := s.image()

@@ -32,7 +32,7 @@ func (s *Server) handleDescribeTransactions(ctx context.Context, r *request) rep
 }
 
 func (s *Server) describedTxn(ctx context.Context, r *request, id string) (*txns.Described, error) {
-	if id == "" {
+	if id == "" && s.allowed(r, OpDescribe, KindTxn, id) {
 		return nil, fmt.Errorf("%w: no transactional id", messages.ErrInvalidRequest)
 	}
 	out, err := askTxn[*txns.Described](ctx, s, r, OpDescribe, txns.Describe{Txn: txns.Txn(id)})

@@ -33,7 +33,7 @@ func (s *Server) handleConsumerGroupHeartbeat(ctx context.Context, r *request) r
 		RebalanceMillis: req.RebalanceTimeoutMillis, Topics: req.SubscribedTopicNames, Regex: req.SubscribedTopicRegex, Assignor: req.ServerAssignor,
 		ClientID: r.who.ClientID, ClientHost: "/" + r.who.Host,
 	}
-	if s.deps.Authorizer != nil {
+	if !s.unguarded {
 		beat.Visible = func(topic string) bool { return s.allowed(r, OpDescribe, KindTopic, topic) }
 	}
 	if req.Topics != nil {
@@ -51,6 +51,9 @@ func (s *Server) handleConsumerGroupHeartbeat(ctx context.Context, r *request) r
 		if text != nil && *text == "" {
 			err = fmt.Errorf("%w: InstanceId and RackId can't be empty", messages.ErrInvalidRequest)
 		}
+	}
+	if !s.allowed(r, OpRead, KindGroup, req.Group) {
+		err = messages.ErrGroupNotAuthorized
 	}
 	if err == nil {
 		a, err = ask[*groups.Beaten](ctx, s, r, OpRead, beat)

@@ -9,6 +9,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,7 +37,7 @@ func (s *Server) handleConsumerGroupDescribe(ctx context.Context, r *request) re
 		if err == nil {
 			err = a.Err
 		}
-		if id == "" {
+		if id == "" && !errors.Is(err, messages.ErrGroupNotAuthorized) {
 			err = messages.ErrInvalidGroupID
 		}
 		if err == nil {

@@ -32,10 +32,11 @@ func (s *Server) handleListConfigResources(_ context.Context, r *request) reply 
 	if !s.allowedCluster(r, OpDescribeConfigs) {
 		err = messages.ErrClusterNotAuthorized
 	}
+	refused := err != nil
 	resp.ConfigResources = []kmsg.ListConfigResourcesResponseConfigResource{}
 	for i, typ := range types {
 		names, known := s.configResources(r, messages.ResourceType(typ))
-		if !known {
+		if !known && !refused {
 			err = fmt.Errorf("%w: configs of resource type %d", messages.ErrUnsupportedVersion, typ)
 		}
 		if slices.Contains(types[:i], typ) {

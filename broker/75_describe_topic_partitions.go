@@ -85,11 +85,11 @@ func (s *Server) describeTopic(r *request, name string, from int32, limit int) (
 	img := s.image()
 	t := img.Topic(name)
 	switch err := messages.CheckTopicName(name); {
-	case err != nil:
-		out.ErrorCode = r.code(err)
-		return out, next
 	case !s.allowed(r, OpDescribe, KindTopic, name):
 		out.ErrorCode = r.code(messages.ErrTopicNotAuthorized)
+		return out, next
+	case err != nil:
+		out.ErrorCode = r.code(err)
 		return out, next
 	case t == nil:
 		out.ErrorCode = r.code(messages.ErrUnknownTopicOrPartition)

@@ -64,6 +64,15 @@ func (s *Server) allowedCluster(r *request, op Operation) bool {
 	return s.allowed(r, op, KindCluster, ClusterResourceName)
 }
 
+// unknown is the answer about a topic that wasn't found by the name given ("" by its id):
+// who has no right to a topic isn't told whether it is there.
+func (s *Server) unknown(r *request, op Operation, name string, err error) error {
+	if name != "" && !s.allowed(r, op, KindTopic, name) {
+		return messages.ErrTopicNotAuthorized
+	}
+	return err
+}
+
 // allowedAny asks whether there can be a resource of the kind that it is allowed on.
 func (s *Server) allowedAny(r *request, op Operation, kind ResourceKind) bool {
 	return s.deps.Authorizer.AllowedAny(r.who, op, kind)

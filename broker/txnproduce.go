@@ -28,6 +28,9 @@ type txnProduce struct {
 	guards map[[2]int]*persistence.TxnGuard
 	errs   map[[2]int]error
 	end    []func()
+	// forbidden: the client has no right to the transactional id, and to nothing in the
+	// request then.
+	forbidden bool
 }
 
 func (t *txnProduce) refuse(at [2]int, err error) {
@@ -67,8 +70,8 @@ func (s *Server) joinTxn(ctx context.Context, r *request, req *kmsg.ProduceReque
 			producer := txns.Producer{ID: h.ProducerID, Epoch: h.ProducerEpoch}
 			switch {
 			case req.TransactionID == nil || !s.allowed(r, OpWrite, KindTxn, *req.TransactionID):
-				out.refuse(at, messages.ErrTxnNotAuthorized)
-				continue
+				out.forbidden = true
+				return out
 			case h.ProducerID < 0:
 				continue // refused with the batch
 			case add.Producer != txns.None() && add.Producer != producer:

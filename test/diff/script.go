@@ -27,5 +27,6 @@ func script() []step {
 		groupSteps(),
 		txnSteps(),
 		malformedSteps(),
+		securitySteps(),
 	)
 }

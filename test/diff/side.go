@@ -21,6 +21,7 @@ const answerTimeout = 15 * time.Second
 // side is one of the two clusters, as a plain connection.
 type side struct {
 	name, addr string
+	login      string // token of SASL PLAIN, "" on a listener without
 	prefix     string // of all names, the same on both sides and new in every run
 	nc         net.Conn
 	seq        int32
@@ -93,6 +94,9 @@ func (s *side) send(req kmsg.Request, body []byte) error {
 			return fmt.Errorf("dial %s: %w", s.name, err)
 		}
 		s.nc = nc
+		if err := s.authenticate(); err != nil {
+			return err
+		}
 	}
 	s.seq++
 	b := header(req.Key(), req.GetVersion(), s.seq, req.IsFlexible())
@@ -104,6 +108,26 @@ func (s *side) send(req kmsg.Request, body []byte) error {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	_, err := s.nc.Write(b)
 	return err
+}
+
+// authenticate says who this side is.
+func (s *side) authenticate() error {
+	if s.login == "" {
+		return nil
+	}
+	hello, token := kmsg.NewPtrSASLHandshakeRequest(), kmsg.NewPtrSASLAuthenticateRequest()
+	hello.Version, hello.Mechanism = 1, "PLAIN"
+	token.Version, token.SASLAuthBytes = 1, []byte(s.login)
+	for _, req := range []kmsg.Request{hello, token} {
+		o, err := s.call(req, nil)
+		if err != nil {
+			return err
+		}
+		if a, ok := o.resp.(*kmsg.SASLAuthenticateResponse); o.end != "" || ok && a.ErrorCode != 0 {
+			return fmt.Errorf("%s refuses the login: %s", s.name, o.end)
+		}
+	}
+	return nil
 }
 
 // call sends and waits. The error is of the machine, never of the broker.

@@ -29,6 +29,8 @@ type Options struct {
 	Version    Version
 	Brokers    int               // default 1; ids are 1, 2, ...
 	Properties map[string]string // added to every broker's file, and stronger than the fixture's own
+	// Listeners are added to the plain one, of a cluster of one broker: NAME://host:port.
+	Listeners []string
 	// BrokerProperties are added for one broker; may be nil.
 	BrokerProperties func(id int) map[string]string
 	HeapMB           int    // largest heap of a broker; default 384

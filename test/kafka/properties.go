@@ -89,5 +89,8 @@ func (c *Cluster) kraft(b *broker) map[string]string {
 		p["process.roles"] = "broker,controller"
 		p["listeners"] += ",CONTROLLER://" + proc.Addr(b.controllerPort)
 	}
+	for _, l := range c.opts.Listeners {
+		p["listeners"] += "," + l
+	}
 	return p
 }
