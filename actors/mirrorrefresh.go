@@ -116,6 +116,10 @@ func (m *mirror) refreshed(c actor.Context, done refreshDone) {
 		m.tickAfter(c, refreshGap)
 		return
 	}
+	if m.lastError == nil && m.syncDue() {
+		m.tickAfter(c, m.syncGap())
+		return
+	}
 	m.arm(c)
 }
 

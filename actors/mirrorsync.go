@@ -66,18 +66,20 @@ func (ms *Mirrors) SyncErrors(t SyncTask) int64 { return ms.syncs.failed[t].Load
 // syncDone is sent when all tasks of a cycle have ended.
 type syncDone struct{ cycle int64 }
 
+// syncGap is between the beginnings of two syncs that follow one another because
+// something has changed meanwhile: many topics that are started one by one don't keep
+// the source busy.
+const syncGap = time.Second
+
 // sync begins the tasks of a cycle after a good refresh, if they are due: each
-// interval, and at once when something of the mirror has changed. They run beside
+// interval, and soon when something of the mirror has changed. They run beside
 // refreshes, which partitions wait for, one cycle of them at a time. Only a mirror's
 // coordinator has any.
 func (m *mirror) sync(c actor.Context, r refreshResult) {
 	now := m.clock.Now()
-	if !m.syncWanted && now.Sub(m.syncBegun) < m.settings().Refresh {
-		return
-	}
-	m.syncWanted = true
-	if m.syncing || !m.outside.Coordinates(m.name) {
-		return // after that one; or by whoever coordinates
+	m.syncWanted = m.syncWanted || now.Sub(m.syncBegun) >= m.settings().Refresh
+	if !m.syncDue() || now.Sub(m.syncBegun) < m.syncGap() {
+		return // later, or by whoever coordinates
 	}
 	m.syncing, m.syncWanted, m.syncBegun = true, false, now
 	s := &syncer{
@@ -102,10 +104,17 @@ func (m *mirror) synced(c actor.Context, done syncDone) {
 	}
 	m.syncing = false
 	m.syncs.cycles.Add(1)
-	if m.syncWanted {
-		m.refresh(c, "sync is due")
+	if m.syncDue() {
+		m.tickAfter(c, m.syncGap())
 	}
 }
+
+// syncDue reports whether a sync is wanted that none is on its way for.
+func (m *mirror) syncDue() bool {
+	return m.syncWanted && !m.syncing && m.outside.Coordinates(m.name)
+}
+
+func (m *mirror) syncGap() time.Duration { return min(syncGap, m.settings().Refresh) }
 
 // syncer carries out the tasks of one cycle. It is used by one goroutine and
 // forgotten.
