@@ -109,8 +109,8 @@ func brokerNetDefs() []Def {
 		{Name: QuotaWindowSize, Type: TypeInt, Default: new("1"), Change: ChangeRestart, check: atLeast(1), Doc: "Seconds of such a window."},
 		{Name: "fetch.max.bytes", Type: TypeInt, Default: new("57671680"), Change: ChangeRestart, check: atLeast(1024), Doc: "Largest Fetch response, bytes; the first batch is always whole."},
 		{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: new("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Fetch sessions kept."},
-		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, check: unsupported("false", "creating topics by naming them"),
-			Doc: "Topics are created on request only: a topic that came to be by a typo could never be mirrored. Only false is accepted."},
+		{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart,
+			Doc: "A topic is made when a client that may create it names it. Kafka's default is true; here a topic that came to be by a typo, or by a consumer that was switched too early, would stand in the way of a mirror."},
 		{Name: "producer.id.expiration.ms", Type: TypeInt, Default: new("86400000"), Change: ChangeRestart, check: atLeast(1), Doc: "How long, ms, the state of an idle idempotent producer is kept."},
 	}
 }

@@ -97,7 +97,8 @@ func TestCheckValues(t *testing.T) {
 		{"acl type", Mirror(), MirrorACLInclude, "TOPICS", `"TOPICS" is none of`},
 		{"acl operation", Mirror(), MirrorACLInclude, "TOPIC;a;PEEK", `"PEEK"`},
 		{"acl parts", Mirror(), MirrorACLInclude, "TOPIC;a;*;*;*;*", "more than five"},
-		{"no auto creation", Broker(), "auto.create.topics.enable", "true", "not supported"},
+		{"auto creation", Broker(), "auto.create.topics.enable", "true", ""},
+		{"no auto creation", Broker(), "auto.create.topics.enable", "maybe", "maybe"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
