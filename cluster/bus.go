@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -81,6 +82,8 @@ type Bus struct {
 	// newWork makes the context of a handler; endWork ends them all.
 	newWork func(timeout time.Duration) (context.Context, context.CancelFunc)
 	endWork context.CancelCauseFunc
+
+	mute atomic.Int64 // since when the server didn't answer, ns; 0: it did
 
 	mu     sync.Mutex
 	served map[*service]struct{}
@@ -199,7 +202,10 @@ func (b *Bus) Close() error {
 	}
 	stopTimer()
 	b.endWork(ErrClosed)
-	err := b.conn.Flush()
+	var err error
+	if b.reaches() {
+		err = b.conn.Flush()
+	}
 	b.conn.Close()
 	if b.owned != nil {
 		b.owned.Close()

@@ -63,14 +63,43 @@ func (s *service) stop() {
 	s.bus.mu.Unlock()
 }
 
-// drain takes no new requests; those that have arrived are still handled.
+// drain takes no new requests; those that have arrived are still handled, unless the
+// server doesn't answer: then nobody would hear of it, and it would take ten seconds.
 func (s *service) drain() {
 	s.drained.Do(func() {
-		if err := s.sub.Drain(); err != nil {
+		end := s.sub.Drain
+		if !s.bus.reaches() {
+			end = s.sub.Unsubscribe
+		}
+		if err := end(); err != nil {
 			s.bus.log.Warn("drain subject", zap.String("subject", s.subject), zap.Error(err))
 			s.end() // the connection is closed already
 		}
 	})
+}
+
+// reachTimeout is how long a server may take to answer a ping, and muteTime for how long
+// one that didn't isn't asked again.
+const (
+	reachTimeout = 2 * time.Second
+	muteTime     = 10 * time.Second
+)
+
+// reaches reports whether the server answers. A node that ends has many things to say
+// good-bye to: it doesn't wait for each of them.
+func (b *Bus) reaches() bool {
+	if !b.conn.IsConnected() {
+		return false
+	}
+	now := b.opts.Clock.Now().UnixNano()
+	if since := b.mute.Load(); since > 0 && now-since < int64(muteTime) {
+		return false
+	}
+	ok := b.conn.FlushTimeout(reachTimeout) == nil
+	if b.mute.Store(0); !ok {
+		b.mute.Store(now)
+	}
+	return ok
 }
 
 func (s *service) wait() {

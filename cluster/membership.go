@@ -136,6 +136,9 @@ func (m *Membership) Close() error {
 			err = nil
 		}
 		m.beat(true)
+		if !m.opts.Bus.reaches() { // nobody hears of the end
+			return
+		}
 		if flushErr := m.opts.Bus.conn.Flush(); err == nil && !errors.Is(flushErr, nats.ErrConnectionClosed) {
 			err = flushErr
 		}
