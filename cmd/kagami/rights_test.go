@@ -1,14 +1,18 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"kagami/client"
 	"kagami/messages"
@@ -223,5 +227,36 @@ func TestAdminLogin(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, get(path, "ops", "wrong"), path)
 		require.Equal(t, http.StatusUnauthorized, get(path, "op", "ops-4711"), path)
 		require.Equal(t, http.StatusOK, get(path, "ops", "ops-4711"), path)
+	}
+}
+
+// TestRightsOnSeveralNodes: what is made through one node counts on all.
+func TestRightsOnSeveralNodes(t *testing.T) {
+	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+		"listeners=PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0", "listener.name.clients.plain.sasl.jaas.config="+plainUsersConfig, adminACLs, "super.users=User:admin")
+	c.start(1, 2, 3)
+	at := func(id messages.NodeID, opts ...kgo.Opt) *kgo.Client {
+		return dialAs(t, c.nodes[id].at("CLIENTS"), opts...)
+	}
+	admin := at(2, asPlain("admin", "admin-4711"))
+	_, err := kadm.NewClient(admin).CreateTopic(t.Context(), 3, 1, nil, "t")
+	require.NoError(t, err)
+	_, err = kadm.NewClient(admin).AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{{User: "carol", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "carol-4711"}})
+	require.NoError(t, err)
+	give(t, admin, right("carol", messages.ACLTopic, "t", messages.ACLDescribe))
+	for _, id := range []messages.NodeID{1, 2, 3} {
+		require.Eventually(t, func() bool {
+			carol := at(id, kgo.SASL(scram.Auth{User: "carol", Pass: "carol-4711"}.AsSha256Mechanism()))
+			topics, err := kadm.NewClient(carol).ListTopics(t.Context())
+			return err == nil && len(topics.Names()) == 1
+		}, patience, 50*time.Millisecond, "node %d", id)
+		brokers, err := kadm.NewClient(at(id, asPlain("admin", "admin-4711"))).ListBrokers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, brokers, 3)
+		for _, b := range brokers {
+			_, port, err := net.SplitHostPort(c.nodes[messages.NodeID(b.NodeID)].at("CLIENTS"))
+			require.NoError(t, err)
+			require.Equal(t, port, fmt.Sprint(b.Port), "clients stay on their listener")
+		}
 	}
 }

@@ -197,6 +197,17 @@ var listenerSet = func() map[string]*Def {
 	return out
 }()
 
+// javaClass reports whether a key names a class that decides who clients are. To go on
+// without it would let in whom it keeps out.
+func javaClass(key string) bool {
+	for _, name := range []string{"principal.builder.class", "sasl.server.callback.handler.class", "ssl.engine.factory.class"} {
+		if key == name || strings.HasSuffix(key, "."+name) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkListenerKeys checks the keys of listeners; handled are those it knows. listeners
 // are the names there are.
 func checkListenerKeys(static map[string]string) (handled map[string]bool, errs []error) {
@@ -211,6 +222,11 @@ func checkListenerKeys(static map[string]string) (handled map[string]bool, errs 
 		names[strings.ToLower(name)] = true
 	}
 	for _, key := range slices.Sorted(maps.Keys(static)) {
+		if javaClass(key) && static[key] != "" {
+			handled[key] = true
+			errs = append(errs, fmt.Errorf("%w: %s: Java classes can't be used here: remove it", messages.ErrInvalidConfig, key))
+			continue
+		}
 		d := listenerKey(key)
 		if d == nil {
 			continue

@@ -2,15 +2,23 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -51,7 +59,7 @@ func startSecure(ctx context.Context, t *testing.T, more map[string]string) *sec
 		"sasl.enabled.mechanisms":                      "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
 		"listener.name.clients.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-4711" user_pat="pat-4711";`,
 		"authorizer.class.name":                        "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-		"super.users":                                  "User:admin;User:ANONYMOUS", // the plain listener is the test's own
+		"super.users":                                  "User:admin;User:svc;User:ANONYMOUS", // the plain listener is the test's own
 	}
 	maps.Copy(set, more)
 	n.Node = StartNode(t, NodeOptions{Properties: set, Listeners: []string{"CLIENTS://" + n.address}})
@@ -94,13 +102,36 @@ func (n *secureNode) says(class string, args ...string) string {
 	return res.Stdout
 }
 
+// tokenFiles are a key set and a token of user svc that one of its keys has signed.
+func tokenFiles(t *testing.T) (keys, token string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	keys, token = filepath.Join(dir, "jwks.json"), filepath.Join(dir, "token.jwt")
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(keys, set, 0o600))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	require.NoError(t, err)
+	now := time.Now()
+	text, err := jwt.Signed(signer).Claims(map[string]any{"sub": "svc", "scope": "all", "iat": now.Unix(), "exp": now.Add(time.Hour).Unix()}).Serialize()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(token, []byte(text), 0o600))
+	return keys, token
+}
+
 // TestSecurityJavaTools: users, rights and data with Kafka's own tools over SASL_SSL.
 func TestSecurityJavaTools(t *testing.T) {
 	kafka.Require(t)
 	kafka.RequireProgram(t, "keytool")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
-	n := startSecure(ctx, t, nil)
+	keys, token := tokenFiles(t)
+	n := startSecure(ctx, t, map[string]string{
+		"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file://" + keys,
+		"connections.max.reauth.ms": "1500", // shorter than what the producer takes (C44)
+	})
 	admin := n.plain("admin", "admin-4711")
 	require.Contains(t, n.says(kafka.Configs, "--command-config", admin, "--alter", "--add-config", "SCRAM-SHA-512=[iterations=8192,password=sam-4711]", "--entity-type", "users", "--entity-name", "sam"), "Completed updating config for user sam")
 	told := n.says(kafka.Configs, "--command-config", admin, "--describe", "--entity-type", "users", "--entity-name", "sam")
@@ -118,10 +149,27 @@ func TestSecurityJavaTools(t *testing.T) {
 	added := n.says(kafka.ACLs, "--command-config", admin, "--add", "--allow-principal", "User:sam", "--producer", "--topic", "t")
 	require.Contains(t, added, "(principal=User:sam, host=*, operation=WRITE, permissionType=ALLOW)")
 	n.says(kafka.ACLs, "--command-config", admin, "--add", "--allow-principal", "User:pat", "--consumer", "--topic", "t", "--group", "g", "--resource-pattern-type", "prefixed")
-	_, err = kafka.ToolInput(ctx, strings.NewReader("one\ntwo\n"), kafka.ConsoleProducer, "--bootstrap-server", n.address, "--command-config", sam, "--topic", "t")
-	require.NoError(t, err)
-	read := n.says(kafka.ConsoleConsumer, "--command-config", pat, "--topic", "t", "--group", "g1", "--from-beginning", "--max-messages", "2", "--timeout-ms", "60000")
-	require.Equal(t, "one\ntwo\n", read)
+	produced := n.says(kafka.VerifiableProducer, "--command-config", sam, "--topic", "t", "--max-messages", "60", "--throughput", "15")
+	require.Contains(t, produced, `"acked":60`)
+	read := n.says(kafka.ConsoleConsumer, "--command-config", pat, "--topic", "t", "--group", "g1", "--from-beginning", "--max-messages", "60", "--timeout-ms", "60000")
+	want := make([]string, 60)
+	for i := range want {
+		want[i] = strconv.Itoa(i)
+	}
+	require.Equal(t, want, strings.Fields(read), "every record once, over several sessions")
+
+	t.Setenv("JAVA_TOOL_OPTIONS", "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+token+" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+token)
+	svc := n.path("oauth")
+	require.NoError(t, os.WriteFile(svc, []byte(fmt.Sprintf(`security.protocol=SASL_SSL
+ssl.truststore.location=%s
+ssl.truststore.password=store-4711
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+sasl.oauthbearer.token.endpoint.url=file://%s
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+`, n.path("trust.jks"), token)), 0o600))
+	n.says(kafka.Topics, "--command-config", svc, "--create", "--topic", "by-svc", "--partitions", "1")
+	t.Setenv("JAVA_TOOL_OPTIONS", "")
 	wrong, _ := n.run(kafka.ConsoleConsumer, "--command-config", sam, "--topic", "t", "--group", "g1", "--from-beginning", "--max-messages", "2", "--timeout-ms", "60000")
 	require.Empty(t, wrong.Stdout, "sam may write, not read")
 	require.Contains(t, wrong.Stderr, "GroupAuthorizationException")
