@@ -49,23 +49,15 @@ type CommittedOffset struct {
 	Metadata    string
 }
 
-// GroupOffsets reads what a consumer group has committed, topics that it doesn't
-// read any more included. Partitions with an error of their own are left out.
-func (s *Source) GroupOffsets(ctx context.Context, group string) (map[messages.TopicPartition]CommittedOffset, error) {
-	fetched, err := kadm.NewClient(s.client).FetchOffsets(ctx, group)
-	if err != nil {
-		return nil, s.kadmError("OffsetFetch of group "+group, err)
-	}
-	return committedOffsets(fetched), nil
-}
-
-// GroupOffsets is what a group has committed, or why that isn't known.
+// GroupOffsets is what a group has committed, or why that isn't known. Partitions with
+// an error of their own are left out.
 type GroupOffsets struct {
 	Offsets map[messages.TopicPartition]CommittedOffset
 	Err     error
 }
 
-// GroupsOffsets is GroupOffsets for many groups, with one request for each broker that
+// GroupsOffsets reads what consumer groups have committed, topics that they don't read
+// any more included, with one request for each broker that
 // coordinates some (2.8 and later; before that one for each group). Every group is in
 // the answer.
 func (s *Source) GroupsOffsets(ctx context.Context, groups []string) map[string]GroupOffsets {

@@ -30,8 +30,11 @@ func TestSourceGroups(t *testing.T) {
 			if name == "newest" {
 				require.Equal(t, fetch.SourceGroup{Name: "g", Type: "classic", State: "Empty", Protocol: "consumer"}, groups[0])
 			}
-			offsets, err := s.GroupOffsets(t.Context(), "g")
-			require.NoError(t, err)
+			all := s.GroupsOffsets(t.Context(), []string{"g", "nobody"})
+			require.Len(t, all, 2)
+			require.NoError(t, all["g"].Err)
+			require.Empty(t, all["nobody"].Offsets)
+			offsets := all["g"].Offsets
 			require.Equal(t, int64(5), offsets[tp("t", 0)].Offset)
 			require.Equal(t, int64(0), offsets[tp("t", 1)].Offset)
 			require.Equal(t, "m", offsets[tp("t", 0)].Metadata)

@@ -94,8 +94,9 @@ func checkRealGroups(t *testing.T, c *kafka.Cluster, src *fetch.Source) {
 	groups, err := src.Groups(t.Context())
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(groups, func(g fetch.SourceGroup) bool { return g.Name == "g" }))
-	offsets, err := src.GroupOffsets(t.Context(), "g")
-	require.NoError(t, err)
+	all := src.GroupsOffsets(t.Context(), []string{"g"})
+	require.NoError(t, all["g"].Err)
+	offsets := all["g"].Offsets
 	require.Equal(t, int64(7), offsets[tp("t", 1)].Offset)
 	_, err = src.ACLs(t.Context())
 	require.ErrorIs(t, err, fetch.ErrSecurityDisabled)
