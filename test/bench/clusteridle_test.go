@@ -88,6 +88,7 @@ func measureIdle(ctx context.Context, t *testing.T, i *ClusterIdle) {
 	// Its refresh cycles and their times are told at debug level.
 	c := e2e.StartCluster(t, e2e.ClusterOptions{Properties: clusterProperties(map[string]string{
 		"mirror.metadata.refresh.interval.ms": "30000", "kagami.log.level": "debug", "default.replication.factor": fmt.Sprint(i.Replicas),
+		"log.retention.ms": "-1", // the source's records are old: retention would be at work
 	})})
 	defer func() {
 		for at, id := range c.IDs() {
