@@ -76,15 +76,15 @@ func (gs *Groups) Settle(image *metadata.Image) {
 	v := configs.BrokerValues(image.BrokerConfig(gs.config.Node), gs.config.Static)
 	of := map[string]group.ConsumerConfig{}
 	for name, own := range image.GroupConfigs() {
-		session, interval := configs.GroupValues(own, v)
-		of[name] = group.ConsumerConfig{Session: session, Interval: interval}
+		own := configs.GroupValues(own, v)
+		of[name] = group.ConsumerConfig{Session: own.Session, Interval: own.Heartbeat, Assignment: own.Assignment}
 	}
 	gs.current.Store(&groupSettings{
 		Config: group.Config{
 			SessionMin: v.Int64(configs.GroupMinSessionTimeout), SessionMax: v.Int64(configs.GroupMaxSessionTimeout),
 			SizeMax: v.Int(configs.GroupMaxSize), InitialDelay: v.Int64(configs.GroupInitialRebalanceDelay),
 			MetadataMax: v.Int(configs.OffsetMetadataMaxBytes), Retention: v.Int64(configs.OffsetsRetentionMinutes) * time.Minute.Milliseconds(),
-			Consumer:        group.ConsumerConfig{Session: v.Int64(configs.ConsumerSessionTimeout), Interval: v.Int64(configs.ConsumerHeartbeatInterval)},
+			Consumer:        group.ConsumerConfig{Session: v.Int64(configs.ConsumerSessionTimeout), Interval: v.Int64(configs.ConsumerHeartbeatInterval), Assignment: v.Int64(configs.ConsumerAssignmentInterval)},
 			ConsumerOf:      of,
 			ConsumerSizeMax: v.Int(configs.ConsumerMaxSize), Assignors: v.List(configs.ConsumerAssignors),
 			Migration: group.ParseMigration(v.String(configs.ConsumerMigrationPolicy)),

@@ -217,7 +217,8 @@ func (c *Core) advance(now int64, g *group, m *consumerMember, changed bool, own
 			c.propose(g, groups.Record{Group: g.id, Kind: groups.KindConsumer, Consumer: &groups.ConsumerGroup{Epoch: con.epoch + 1, Hash: hash}})
 		}
 	}
-	if con.epoch > con.targetEpoch {
+	first := len(con.members) == 1 && m.epoch == groups.EpochJoins // into an empty group
+	if con.epoch > con.targetEpoch && (first || now >= con.targetAt+c.config.consumerOf(g.id).Assignment) {
 		c.retarget(now, g)
 	}
 	next := m.towards(goal{epoch: con.targetEpoch, target: con.targets[m.id], free: func(p partition) bool { return con.free(p, m.id) }}, owned, known)

@@ -95,6 +95,7 @@ type consumer struct {
 	epoch       int32 // grows with every change of members, subscriptions and topics
 	hash        int64 // of what the topics looked like then
 	targetEpoch int32 // that the target assignment was made for
+	targetAt    int64 // when it was made, ms; 0 if never
 	members     map[string]*consumerMember
 	statics     map[string]string // member by instance
 	targets     map[string][]partition
@@ -191,9 +192,9 @@ func (con *consumer) apply(r groups.Record) {
 			con.statics[m.info.Instance] = m.id
 		}
 	case groups.KindTargetEpoch:
-		con.targetEpoch = 0
+		con.targetEpoch, con.targetAt = 0, 0
 		if !r.Gone {
-			con.targetEpoch = r.TargetEpoch.Epoch
+			con.targetEpoch, con.targetAt = r.TargetEpoch.Epoch, r.TargetEpoch.Millis
 		}
 	case groups.KindTarget:
 		delete(con.targets, r.Member)

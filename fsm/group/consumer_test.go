@@ -176,6 +176,42 @@ func TestConsumerReconciles(t *testing.T) {
 	require.Equal(t, w.described().Epoch, w.described().TargetEpoch)
 }
 
+// TestConsumerAssignmentInterval: what changes soon after an assignment waits for a
+// heartbeat after the interval, in a replay too; who comes into an empty group doesn't
+// wait (KIP-1263).
+func TestConsumerAssignmentInterval(t *testing.T) {
+	w := consumerWorld(t, 4)
+	config := testConfig()
+	config.Consumer.Assignment = 2000
+	w.core.SetConfig(config)
+	a, b := w.peer("a"), w.peer("b")
+	require.NoError(t, a.joins().Err)
+	require.Equal(t, []int32{0, 1, 2, 3}, a.numbers("t"))
+	w.pass(1000)
+	require.NoError(t, b.joins().Err)
+	require.Equal(t, int32(2), b.epoch, "that of the assignment")
+	settle(a, b)
+	require.Equal(t, []int32{0, 1, 2, 3}, a.numbers("t"))
+	require.Equal(t, "Assigning", w.described().State)
+	w.replay()
+	w.core.SetConfig(config)
+	w.core.SetTopics(w.topics)
+	settle(a, b)
+	require.Empty(t, b.numbers("t"))
+	w.pass(1000)
+	settle(a, b)
+	require.Len(t, a.numbers("t"), 2)
+	require.Len(t, b.numbers("t"), 2)
+	require.Equal(t, int32(3), b.epoch)
+	require.Equal(t, "Stable", w.described().State)
+	a.says(groups.EpochLeaves)
+	settle(b)
+	require.Len(t, b.numbers("t"), 2, "it waits, alone, too")
+	b.says(groups.EpochLeaves)
+	require.NoError(t, a.joins().Err)
+	require.Equal(t, []int32{0, 1, 2, 3}, a.numbers("t"))
+}
+
 // TestConsumerRebalanceTimeout: who doesn't give up in time is out.
 func TestConsumerRebalanceTimeout(t *testing.T) {
 	w := consumerWorld(t, 2)

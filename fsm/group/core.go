@@ -46,6 +46,9 @@ type Config struct {
 type ConsumerConfig struct {
 	Session  int64 // how long a member may be silent
 	Interval int64 // between two heartbeats of a member
+	// Assignment is the shortest time between two target assignments: what changes
+	// meanwhile waits for a heartbeat after it (KIP-1263).
+	Assignment int64
 }
 
 func (c Config) consumerOf(group string) ConsumerConfig {

@@ -246,19 +246,18 @@ func TestReconnect(t *testing.T) {
 func TestGroupValues(t *testing.T) {
 	node := BrokerValues(nil, map[string]string{ConsumerSessionTimeout: "46000", ConsumerMaxHeartbeatInterval: "9000"})
 	for _, row := range []struct {
-		name              string
-		own               map[string]string
-		session, interval int64
+		name string
+		own  map[string]string
+		want GroupTimes
 	}{
-		{"the node's", nil, 46_000, 5_000},
-		{"its own", map[string]string{GroupSessionTimeout: "50000", GroupHeartbeatInterval: "6000"}, 50_000, 6_000},
-		{"too small", map[string]string{GroupSessionTimeout: "1", GroupHeartbeatInterval: "1"}, 45_000, 5_000},
-		{"too large", map[string]string{GroupSessionTimeout: "99000", GroupHeartbeatInterval: "99000"}, 60_000, 9_000},
+		{"the node's", nil, GroupTimes{46_000, 5_000, 1_000}},
+		{"its own", map[string]string{GroupSessionTimeout: "50000", GroupHeartbeatInterval: "6000", GroupAssignmentInterval: "0"}, GroupTimes{50_000, 6_000, 0}},
+		{"too small", map[string]string{GroupSessionTimeout: "1", GroupHeartbeatInterval: "1"}, GroupTimes{45_000, 5_000, 1_000}},
+		{"too large", map[string]string{GroupSessionTimeout: "99000", GroupHeartbeatInterval: "99000", GroupAssignmentInterval: "99000"}, GroupTimes{60_000, 9_000, 15_000}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			session, interval := GroupValues(row.own, node)
-			if session != row.session || interval != row.interval {
-				t.Fatalf("%d %d", session, interval)
+			if got := GroupValues(row.own, node); got != row.want {
+				t.Fatalf("%+v", got)
 			}
 		})
 	}

@@ -24,6 +24,10 @@ const (
 	ConsumerMinHeartbeatInterval = "group.consumer.min.heartbeat.interval.ms"
 	ConsumerMaxHeartbeatInterval = "group.consumer.max.heartbeat.interval.ms"
 
+	ConsumerAssignmentInterval    = "group.consumer.assignment.interval.ms"
+	ConsumerMinAssignmentInterval = "group.consumer.min.assignment.interval.ms"
+	ConsumerMaxAssignmentInterval = "group.consumer.max.assignment.interval.ms"
+
 	ShareStateTopicPartitions   = "share.coordinator.state.topic.num.partitions"
 	ShareStateTopicRF           = "share.coordinator.state.topic.replication.factor"
 	ShareStateTopicSegmentBytes = "share.coordinator.state.topic.segment.bytes"
@@ -47,6 +51,9 @@ func brokerGroupDefs() []Def {
 		{Name: ConsumerHeartbeatInterval, Type: TypeInt, Default: new("5000"), Change: ChangeRestart, check: atLeast(1), Doc: "Pause, ms, between two heartbeats of a member of a group of the consumer protocol. Groups may have their own."},
 		{Name: ConsumerMinHeartbeatInterval, Type: TypeInt, Default: new("5000"), Change: ChangeRestart, check: atLeast(1), Doc: "Shortest heartbeat interval, ms, that a group may have of its own."},
 		{Name: ConsumerMaxHeartbeatInterval, Type: TypeInt, Default: new("15000"), Change: ChangeRestart, check: atLeast(1), Doc: "Longest heartbeat interval, ms, that a group may have of its own."},
+		{Name: ConsumerAssignmentInterval, Type: TypeInt, Default: new("1000"), Change: ChangeRestart, check: atLeast(0), Doc: "Shortest time, ms, between two assignments of a group of the consumer protocol: what changes meanwhile waits for the next one. Groups may have their own."},
+		{Name: ConsumerMinAssignmentInterval, Type: TypeInt, Default: new("0"), Change: ChangeRestart, check: atLeast(0), Doc: "Shortest such time, ms, that a group may have of its own."},
+		{Name: ConsumerMaxAssignmentInterval, Type: TypeInt, Default: new("15000"), Change: ChangeRestart, check: atLeast(0), Doc: "Longest such time, ms, that a group may have of its own."},
 		{Name: ConsumerMaxSize, Type: TypeInt, Default: new("2147483647"), Change: ChangeRestart, check: atLeast(1), Doc: "Most members of a group of the consumer protocol."},
 		{Name: ConsumerAssignors, Type: TypeList, Default: new("uniform,range"), Change: ChangeRestart, check: someOf("uniform", "range").notEmpty(), Doc: "Assignors that members of the consumer protocol may ask for. The first one is the default."},
 		{Name: ConsumerMigrationPolicy, Type: TypeString, Default: new("bidirectional"), Change: ChangeRestart, check: oneOf("disabled", "upgrade", "downgrade", "bidirectional"), Doc: "Whether groups with members may change from the classic to the consumer protocol (upgrade), back (downgrade), or both."},
@@ -61,19 +68,25 @@ func brokerGroupDefs() []Def {
 const (
 	GroupSessionTimeout    = "consumer.session.timeout.ms"
 	GroupHeartbeatInterval = "consumer.heartbeat.interval.ms"
+
+	GroupAssignmentInterval = "consumer.assignment.interval.ms"
 )
 
 var groupSet = newSet("group", nil, []Def{
 	{Name: GroupSessionTimeout, Type: TypeInt, Default: new("45000"), Synonyms: syn(ConsumerSessionTimeout), check: atLeast(1), Doc: "How long, ms, a member of the group may be silent. Taken as at least and at most what the nodes allow."},
 	{Name: GroupHeartbeatInterval, Type: TypeInt, Default: new("5000"), Synonyms: syn(ConsumerHeartbeatInterval), check: atLeast(1), Doc: "Pause, ms, between two heartbeats of a member. Taken as at least and at most what the nodes allow."},
+	{Name: GroupAssignmentInterval, Type: TypeInt, Default: new("1000"), Synonyms: syn(ConsumerAssignmentInterval), check: atLeast(0), Doc: "Shortest time, ms, between two assignments. Taken as at least and at most what the nodes allow."},
 })
 
 // Group is the set of configs of a consumer group.
 func Group() *Set { return groupSet }
 
+// GroupTimes are configs of a group, ms.
+type GroupTimes struct{ Session, Heartbeat, Assignment int64 }
+
 // GroupValues are what is set on a group, in the bounds that the node gives; a key that
 // isn't set has the node's value.
-func GroupValues(own map[string]string, node Values) (sessionMillis, intervalMillis int64) {
+func GroupValues(own map[string]string, node Values) GroupTimes {
 	v := Values{set: groupSet, values: own}
 	bounded := func(name, fallback, least, most string) int64 {
 		if _, ok := own[name]; !ok {
@@ -81,6 +94,9 @@ func GroupValues(own map[string]string, node Values) (sessionMillis, intervalMil
 		}
 		return min(max(v.Int64(name), node.Int64(least)), node.Int64(most))
 	}
-	return bounded(GroupSessionTimeout, ConsumerSessionTimeout, ConsumerMinSessionTimeout, ConsumerMaxSessionTimeout),
-		bounded(GroupHeartbeatInterval, ConsumerHeartbeatInterval, ConsumerMinHeartbeatInterval, ConsumerMaxHeartbeatInterval)
+	return GroupTimes{
+		Session:    bounded(GroupSessionTimeout, ConsumerSessionTimeout, ConsumerMinSessionTimeout, ConsumerMaxSessionTimeout),
+		Heartbeat:  bounded(GroupHeartbeatInterval, ConsumerHeartbeatInterval, ConsumerMinHeartbeatInterval, ConsumerMaxHeartbeatInterval),
+		Assignment: bounded(GroupAssignmentInterval, ConsumerAssignmentInterval, ConsumerMinAssignmentInterval, ConsumerMaxAssignmentInterval),
+	}
 }

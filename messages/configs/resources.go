@@ -13,6 +13,7 @@ func CheckGroup(group map[string]string, node Values) error {
 	for _, k := range []struct{ key, least, most string }{
 		{GroupSessionTimeout, ConsumerMinSessionTimeout, ConsumerMaxSessionTimeout},
 		{GroupHeartbeatInterval, ConsumerMinHeartbeatInterval, ConsumerMaxHeartbeatInterval},
+		{GroupAssignmentInterval, ConsumerMinAssignmentInterval, ConsumerMaxAssignmentInterval},
 	} {
 		if _, set := group[k.key]; !set {
 			continue

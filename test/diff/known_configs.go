@@ -16,7 +16,6 @@ func configDifferences() []known {
 		{key: 32, step: "*a group", path: "Resources[*].Configs[\"share.*", kagami: absent, why: "Share groups (KIP-932) aren't served."},
 		{key: 32, step: "*a group", path: "Resources[*].Configs[\"errors.deadletterqueue.*", kagami: absent, why: "Share groups (KIP-932) aren't served."},
 		{key: 32, step: "*a group", path: "Resources[*].Configs[\"streams.*", kagami: absent, why: "Streams groups (KIP-1071) aren't served."},
-		{key: 32, step: "*a group", path: "Resources[*].Configs[\"consumer.assignment.interval.ms\"]", kagami: absent, why: "Assignments are made when they are due."},
 		{key: 44, step: "client metrics, *", path: "*.ErrorCode", kafka: "42 INVALID_REQUEST", kagami: "40 INVALID_CONFIG", why: "INVALID_CONFIG as for topics and groups."},
 		{key: 49, step: "entity type twice", path: "*", why: "Kafka takes the last of two names; nobody can mean that."},
 		{key: 48, path: "Entries[\"b\" \"user\"]", kagami: absent, why: "Kafka takes the last of two names (above)."},

@@ -11,7 +11,7 @@ import (
 const groupTopic = "grouped"
 
 func groupSteps() []step {
-	return slices.Concat(groupFixtures(), offsetsOfGroups(), classicRefusals(), classicGroup(), consumerRefusals(), consumerGroup(), groupEnds())
+	return slices.Concat(groupFixtures(), offsetsOfGroups(), classicRefusals(), classicGroup(), consumerRefusals(), consumerGroup(), assignmentInterval(), groupEnds())
 }
 
 func groupFixtures() []step {
@@ -445,6 +445,62 @@ func consumerGroup() []step {
 		{name: "a member of the consumer protocol", once: true, req: leaving("k", [2]string{"m1", ""})},
 		describe(8),
 		do("after it was taken out", "m1", 5, has(0)),
+	}
+}
+
+// assignmentInterval is a group whose changes wait for its next assignment (KIP-1263).
+func assignmentInterval() []step {
+	type beat = kmsg.ConsumerGroupHeartbeatRequest
+	interval := func(millis string) step {
+		return step{name: "interval of assignments: " + millis, once: true, req: func(s *side, _ int16) kmsg.Request {
+			r := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			rr := kmsg.NewIncrementalAlterConfigsRequestResource()
+			rr.ResourceType, rr.ResourceName = 32, s.n("ki")
+			c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			c.Name, c.Value = "consumer.assignment.interval.ms", new(millis)
+			if millis == "" {
+				c.Op, c.Value = kmsg.IncrementalAlterConfigOpDelete, nil
+			}
+			rr.Configs = append(rr.Configs, c)
+			r.Resources = append(r.Resources, rr)
+			return r
+		}}
+	}
+	do := func(name, member string, epoch int32, numbers ...int32) step {
+		return step{name: "interval of assignments: " + name, once: true, req: consumerBeat(member, epoch, func(s *side, r *beat) {
+			r.Group = s.n("ki")
+			if numbers != nil {
+				r.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+			}
+			if len(numbers) > 0 {
+				r.Topics = append(r.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: s.id(s.n(groupTopic)), Partitions: numbers})
+			}
+		})}
+	}
+	describe := func(n int) step {
+		return step{name: fmt.Sprintf("interval of assignments: stage %d", n), once: true, req: consumerDescribing("ki")}
+	}
+	given := func(resp kmsg.Response) bool {
+		r := resp.(*kmsg.ConsumerGroupHeartbeatResponse)
+		return r.ErrorCode != 0 || r.Assignment != nil && len(r.Assignment.Topics) > 0
+	}
+	wait := func(st step) step { st.until = given; return st }
+	none := []int32{}
+	return []step{
+		interval("16000"), interval("15000"),
+		do("the first joins", "m1", 0), describe(1),
+		do("the first has it", "m1", 2, 0, 1),
+		do("the second joins", "m2", 0), describe(2),
+		do("the second beats", "m2", 2, none...),
+		do("the first beats", "m1", 2, 0, 1), describe(3),
+		do("the first leaves", "m1", -1), describe(4),
+		do("the second beats alone", "m2", 2, none...),
+		do("the second leaves", "m2", -1), describe(5),
+		do("a third joins the empty group", "m3", 0), describe(6),
+		interval("0"),
+		wait(do("the third again", "m3", 2, none...)), describe(7),
+		do("the third leaves", "m3", -1),
+		interval(""),
 	}
 }
 
