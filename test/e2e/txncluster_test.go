@@ -51,8 +51,8 @@ var txnClusterFaults = []string{
 }
 
 // txnRounds: KAGAMI_TXN_CLUSTER_ROUNDS of the faults, from number KAGAMI_TXN_CLUSTER_FIRST
-// on (from 1, the default). Not set: 2.
-func txnRounds(t *testing.T) (first, rounds int) {
+// on (from 1). Not set: one of them, drawn.
+func txnRounds(t *testing.T, seed uint64) (first, rounds int) {
 	t.Helper()
 	number := func(name string, otherwise int) int {
 		if text := os.Getenv(name); text != "" {
@@ -62,7 +62,7 @@ func txnRounds(t *testing.T) (first, rounds int) {
 		}
 		return otherwise
 	}
-	return number("KAGAMI_TXN_CLUSTER_FIRST", 1), number("KAGAMI_TXN_CLUSTER_ROUNDS", 2)
+	return number("KAGAMI_TXN_CLUSTER_FIRST", 1+int(seed%uint64(len(txnClusterFaults)))), number("KAGAMI_TXN_CLUSTER_ROUNDS", 1)
 }
 
 // txnWorld is three nodes under transactions.
@@ -81,8 +81,8 @@ type txnWorld struct {
 // be one of the consumer protocol, KAGAMI_TXN_NATS=external the nodes be on NATS servers of
 // somebody else.
 func TestClusterTransactions(t *testing.T) {
-	first, rounds := txnRounds(t)
 	seed := killSeed(t)
+	first, rounds := txnRounds(t, seed)
 	t.Logf("repeat with KAGAMI_TXN_CLUSTER_FIRST=%d KAGAMI_TXN_CLUSTER_ROUNDS=%d KAGAMI_KILL_SEED=%d go test -run TestClusterTransactions ./test/e2e", first, rounds, seed)
 	rng := rand.New(rand.NewPCG(seed, 11))
 	nodes := startTxnNodes(t, map[string]string{
@@ -92,7 +92,7 @@ func TestClusterTransactions(t *testing.T) {
 	w.createTopics(3, txnIn, txnOut, txnWide, groupIn)
 	var err error
 	w.history, err = StartTxnHistory(nodes.Bootstrap(), TxnHistoryOptions{
-		Partitions: 3, Transformers: 3, Writers: 3, Timeout: 15 * time.Second, Next: os.Getenv("KAGAMI_TXN_PROTOCOL") == "consumer",
+		Partitions: 3, Transformers: 3, Writers: 3, Timeout: 12 * time.Second, Next: os.Getenv("KAGAMI_TXN_PROTOCOL") == "consumer",
 	})
 	require.NoError(t, err)
 	defer w.history.Stop()

@@ -23,7 +23,7 @@ func txnCrashes(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("KAGAMI_TXN_CRASHES")
 	if text == "" {
-		return 4
+		return 3
 	}
 	n, err := strconv.Atoi(text)
 	require.NoError(t, err, "KAGAMI_TXN_CRASHES")
@@ -58,7 +58,7 @@ func TestTxnCrashPoints(t *testing.T) {
 	created, err := side.Admin.CreateTopics(ctx, 3, 1, nil, txnIn, txnOut, txnWide, groupIn)
 	require.NoError(t, err)
 	require.NoError(t, created.Error())
-	history, err := StartTxnHistory(node.Bootstrap(), TxnHistoryOptions{Partitions: 3, Transformers: 2, Writers: 2, Timeout: 15 * time.Second, Cleaned: cleaned})
+	history, err := StartTxnHistory(node.Bootstrap(), TxnHistoryOptions{Partitions: 3, Transformers: 2, Writers: 2, Timeout: 6 * time.Second, Cleaned: cleaned})
 	require.NoError(t, err)
 	defer history.Stop()
 	groups, err := StartGroupHistory(node.Bootstrap(), 3, cleaned)
