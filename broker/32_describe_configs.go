@@ -149,8 +149,8 @@ func (d described) list(req *kmsg.DescribeConfigsRequest, names []string) []kmsg
 		if req.IncludeSynonyms {
 			for _, syn := range all {
 				// A config that no node has a setting for has no synonyms.
-				if syn.Value != nil && (!d.unlinked && len(d.node) == 0 || len(def.Synonyms) > 0 || syn.Source != configs.SourceDefault) {
-					c.ConfigSynonyms = append(c.ConfigSynonyms, kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{Name: syn.Name, Value: shown(def, syn.Value), Source: kmsg.ConfigSource(syn.Source)})
+				if syn.Written != nil && (!d.unlinked && len(d.node) == 0 || len(def.Synonyms) > 0 || syn.Source != configs.SourceDefault) {
+					c.ConfigSynonyms = append(c.ConfigSynonyms, kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{Name: syn.Name, Value: shown(def, syn.Written), Source: kmsg.ConfigSource(syn.Source)})
 				}
 			}
 		}

@@ -239,6 +239,8 @@ func TestDescribeConfigs(t *testing.T) {
 	require.Equal(t, "7200000", *got["retention.ms"].Value, "the node's hours as ms")
 	require.Equal(t, kmsg.ConfigSourceStaticBrokerConfig, got["retention.ms"].Source)
 	require.Len(t, got["retention.ms"].ConfigSynonyms, 2)
+	require.Equal(t, "log.retention.hours=2", got["retention.ms"].ConfigSynonyms[0].Name+"="+*got["retention.ms"].ConfigSynonyms[0].Value, "as it is written")
+	require.Equal(t, "log.retention.hours=168", got["retention.ms"].ConfigSynonyms[1].Name+"="+*got["retention.ms"].ConfigSynonyms[1].Value)
 	require.Equal(t, kmsg.ConfigSourceDefaultConfig, got["cleanup.policy"].Source)
 
 	code, got = describeConfigs(c, 2, "u", "mirror.name", "cleanup.policy", "no.such.key")

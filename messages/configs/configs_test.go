@@ -168,11 +168,15 @@ func TestCandidates(t *testing.T) {
 	got := Topic().Candidates(RetentionMs, []Layer{{SourceTopic, map[string]string{RetentionMs: "9"}}}, node)
 	var s []string
 	for _, c := range got {
-		s = append(s, c.Name+"="+*c.Value+" "+c.Source.String())
+		written := "none"
+		if c.Written != nil {
+			written = *c.Written
+		}
+		s = append(s, c.Name+"="+*c.Value+" ("+written+") "+c.Source.String())
 	}
 	want := []string{
-		"retention.ms=9 DYNAMIC_TOPIC_CONFIG", "log.retention.ms=5 DYNAMIC_DEFAULT_BROKER_CONFIG", "log.retention.ms=-1 STATIC_BROKER_CONFIG",
-		"log.retention.hours=7200000 STATIC_BROKER_CONFIG", "log.retention.hours=604800000 DEFAULT_CONFIG",
+		"retention.ms=9 (9) DYNAMIC_TOPIC_CONFIG", "log.retention.ms=5 (5) DYNAMIC_DEFAULT_BROKER_CONFIG", "log.retention.ms=-1 (-1) STATIC_BROKER_CONFIG",
+		"log.retention.hours=7200000 (2) STATIC_BROKER_CONFIG", "log.retention.hours=604800000 (168) DEFAULT_CONFIG",
 	}
 	if !slices.Equal(s, want) {
 		t.Fatalf("got %q", s)

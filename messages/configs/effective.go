@@ -58,11 +58,15 @@ type Layer struct {
 }
 
 // Candidate is one value of a key: the key it was set under (a topic config may
-// come from a broker config), the value (nil: none) and the source.
+// come from a broker config), the value in the unit of the key that was asked for
+// (nil: none) and the source.
 type Candidate struct {
 	Name   string
 	Value  *string
 	Source Source
+	// Written is the value in the unit of Name, which may count in hours what is asked
+	// for in ms. nil: there is none, or it is a default that Name doesn't have as such.
+	Written *string
 }
 
 // Candidates lists every value of a key, the effective one first, the default
@@ -76,20 +80,27 @@ func (s *Set) Candidates(name string, own, node []Layer) []Candidate {
 	var out []Candidate
 	for _, l := range own {
 		if v, ok := l.Values[name]; ok {
-			out = append(out, Candidate{name, &v, l.Source})
+			out = append(out, Candidate{name, &v, l.Source, &v})
 		}
 	}
-	last := name
+	last, scaled, ofNode := name, false, false
 	for _, syn := range d.Synonyms {
-		last = syn.Name
+		last, scaled = syn.Name, syn.Factor > 1
 		for _, l := range node {
 			if v, ok := l.Values[syn.Name]; ok {
-				v = multiply(v, syn.Factor)
-				out = append(out, Candidate{syn.Name, &v, l.Source})
+				value := multiply(v, syn.Factor)
+				out = append(out, Candidate{syn.Name, &value, l.Source, &v})
+				ofNode = true
 			}
 		}
 	}
-	return append(out, Candidate{last, d.Default, SourceDefault})
+	written := d.Default
+	if scaled {
+		if written = nil; ofNode { // Kafka tells it then, too
+			written = Broker().defs[last].Default
+		}
+	}
+	return append(out, Candidate{last, d.Default, SourceDefault, written})
 }
 
 // multiply keeps what isn't a number, and -1, which means "no limit".

@@ -9,7 +9,6 @@ func configDifferences() []known {
 		{key: 32, path: "*[\"min.insync.replicas\"]*", why: "Kafka sets it for the whole cluster when it turns eligible leader replicas on (KIP-966); there are none here."},
 		{key: 32, path: "*.Configs[\"mirror.*\"]", kafka: absent, why: "Configs of cluster mirroring (KIP-1279)."},
 		{key: 32, path: "*.Configs[\"flush.ms\"]*", why: "Data is synced once a second here, see durability."},
-		{key: 32, path: "*.ConfigSynonyms[*hours\"]*", why: "A default that comes from a setting in hours is told in the unit of the config, and always."},
 		{key: 32, path: "*.ErrorMessage", kafka: "empty", kagami: "a text", why: "Texts say what is wrong where Kafka sends a code alone."},
 
 		{key: 32, step: "loggers", path: "*", why: "A node has one logger, root, whose level is that of its log; Kafka has those of Log4j."},

@@ -169,7 +169,6 @@ var unlike = []struct {
 	{regexp.MustCompile(`(?m)^ min\.insync\.replicas=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG.*\n`), ""},
 	// See docs/compatibility.md: configs that only one of both has, or that have another default.
 	{regexp.MustCompile(`(?m)^ (mirror\.|flush\.ms=).*\n`), ""},
-	{regexp.MustCompile(`,? ?DEFAULT_CONFIG:log\.(retention|roll|roll\.jitter)\.hours=\d+`), ""},
 }
 
 func alike(c toolCall, r kafka.Result) string {
