@@ -25,7 +25,9 @@ const (
 	reserveMin = 64 << 10
 )
 
-// round is one request.
+// round is one request. Its maps and wants are the worker's and those of one round at a
+// time: made anew for every empty answer, twice a second, they were nearly all that a node
+// with 33,000 idle partitions left to the garbage collector.
 type round struct {
 	wants   []want
 	byID    bool // every topic has an id
@@ -89,7 +91,7 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) {
 // plan picks the partitions of the next request.
 func (w *Worker) plan(now time.Time) round {
 	w.refreshOrder()
-	r := round{byID: true, members: make(map[messages.TopicPartition]member, len(w.order)), names: make(map[messages.TopicID]string)}
+	r := w.newRound()
 	quench, room, throttled := false, Unlimited, 0
 	if w.cfg.Throttle != nil {
 		quench, room = w.cfg.Throttle.Exceeded(), w.cfg.Throttle.Room()
@@ -122,7 +124,19 @@ func (w *Worker) plan(now time.Time) round {
 		case readyGone:
 		}
 	}
+	w.wants = r.wants
 	return r
+}
+
+// newRound is an empty round, in the room of the last one unless that is far too large.
+func (w *Worker) newRound() round {
+	const few = 64
+	if w.members == nil || len(w.members) > 4*max(len(w.order), few) {
+		w.members, w.names, w.wants = make(map[messages.TopicPartition]member, len(w.order)), make(map[messages.TopicID]string), nil
+	}
+	clear(w.members)
+	clear(w.names)
+	return round{byID: true, members: w.members, names: w.names, wants: w.wants[:0]}
 }
 
 // refreshOrder takes over what Add and Remove changed.

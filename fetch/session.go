@@ -40,6 +40,8 @@ type session struct {
 	// starts a new session, so that an answer for its old position can't be taken
 	// for one for the new (C40).
 	gone map[messages.TopicPartition]struct{}
+	// wanted are the partitions of the last request; request uses its room again.
+	wanted map[messages.TopicPartition]struct{}
 }
 
 // restart makes the next request a full one. keepID closes the old session on
@@ -65,7 +67,11 @@ func (s *session) request(req *kmsg.FetchRequest, wants []want, byID bool) {
 		s.known = make(map[messages.TopicPartition]want, len(wants))
 		s.gone = make(map[messages.TopicPartition]struct{})
 	}
-	wanted := make(map[messages.TopicPartition]struct{}, len(wants))
+	if s.wanted == nil || len(s.wanted) > 4*max(len(wants), 64) {
+		s.wanted = make(map[messages.TopicPartition]struct{}, len(wants))
+	}
+	clear(s.wanted)
+	wanted := s.wanted
 	index := make(map[string]int)
 	for _, w := range wants {
 		wanted[w.tp] = struct{}{}
