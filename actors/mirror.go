@@ -189,6 +189,7 @@ type mirror struct {
 	linked     context.Context   //nolint:containedctx // bounds work on this connection
 	unlink     context.CancelFunc
 	source     *fetch.Source
+	syncSource *fetch.Source // of syncs: answers on one connection come in order, and refreshes don't wait for slow ones
 	config     fetch.Config
 	fault      error // why there is no connection
 
@@ -286,7 +287,7 @@ func (m *mirror) connect() {
 	}
 	m.connection = m.ticket()
 	m.linked, m.unlink = context.WithCancel(m.ctx)
-	m.source, m.configs, m.fault = nil, nil, nil
+	m.source, m.syncSource, m.configs, m.fault = nil, nil, nil, nil
 	mi := m.outside.Image().Mirror(m.name)
 	if mi == nil {
 		m.fault = fmt.Errorf("%w: %s", messages.ErrUnknownMirror, m.name)
@@ -295,9 +296,10 @@ func (m *mirror) connect() {
 	m.configs = connectionConfigs(mi.Configs)
 	m.config, m.fault = fetch.ParseConfig(mi.Configs)
 	if m.fault == nil {
-		m.source, m.fault = fetch.NewSource(fetch.SourceConfig{
-			Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.plain,
-		})
+		config := fetch.SourceConfig{Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.plain}
+		if m.source, m.fault = fetch.NewSource(config); m.fault == nil {
+			m.syncSource, m.fault = fetch.NewSource(config)
+		}
 	}
 	if m.fault != nil {
 		m.log.Error("mirror can't connect to its source", zap.Error(m.fault))
@@ -370,14 +372,17 @@ func (m *mirror) show() {
 }
 
 func (m *mirror) closeSource() {
-	if s := m.source; s != nil {
-		m.source = nil
+	for _, s := range []*fetch.Source{m.source, m.syncSource} {
+		if s == nil {
+			continue
+		}
 		m.helpers.Go(func() {
 			if err := s.Close(); err != nil {
 				m.log.Warn("close source", zap.Error(err))
 			}
 		})
 	}
+	m.source, m.syncSource = nil, nil
 }
 
 // close ends what runs and answers everybody who waits.

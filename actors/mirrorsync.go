@@ -85,6 +85,7 @@ func (m *mirror) sync(c actor.Context, r refreshResult) {
 	s := &syncer{
 		refresher: m.refresher("sync"), peers: m.peers, wall: m.clock, view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) },
 	}
+	s.source = m.syncSource
 	for _, name := range r.healthy {
 		s.healthy[name] = struct{}{}
 	}
@@ -111,7 +112,7 @@ func (m *mirror) synced(c actor.Context, done syncDone) {
 
 // syncDue reports whether a sync is wanted that none is on its way for.
 func (m *mirror) syncDue() bool {
-	return m.syncWanted && !m.syncing && m.outside.Coordinates(m.name)
+	return m.syncWanted && !m.syncing && m.syncSource != nil && m.outside.Coordinates(m.name)
 }
 
 func (m *mirror) syncGap() time.Duration { return min(syncGap, m.settings().Refresh) }
