@@ -2,8 +2,8 @@ package broker
 
 // DescribeAcls: served versions 1-3. Describe on the cluster.
 //
-// Entries about cluster mirrors (resource type 8, KIP-1279) are shown to who asks for that
-// type: clients that don't know it fail when they meet it.
+// Entries about cluster mirrors have resource type 8 (KIP-1279); Kafka's own tools, which
+// don't know it, show it as UNKNOWN.
 
 import (
 	"context"

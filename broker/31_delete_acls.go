@@ -1,8 +1,7 @@
 package broker
 
 // DeleteAcls: served versions 1-3. Alter on the cluster. Each filter is answered with what
-// it has found, and that is gone. Entries about cluster mirrors are found by filters that
-// name their type (29_describe_acls.go).
+// it has found, and that is gone.
 
 import (
 	"context"

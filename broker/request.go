@@ -57,7 +57,11 @@ func (r *request) code(err error) int16 {
 
 // allowed asks the authorizer.
 func (s *Server) allowed(r *request, op Operation, kind ResourceKind, name string) bool {
-	return s.deps.Authorizer.Allowed(r.who, op, kind, name)
+	ok := s.deps.Authorizer.Allowed(r.who, op, kind, name)
+	if !ok && r.log.Core().Enabled(zap.DebugLevel) {
+		r.log.Debug("not allowed", zap.String("api", r.api.name), zap.String(messages.FieldPrincipal, r.who.Principal), zap.Stringer("operation", op), zap.Stringer("resource_type", kind), zap.String("resource", name))
+	}
+	return ok
 }
 
 func (s *Server) allowedCluster(r *request, op Operation) bool {

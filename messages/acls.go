@@ -193,12 +193,10 @@ func (f ACLFilter) Check() error {
 	return nil
 }
 
-// Matches reports whether the filter finds the entry. Any type leaves out cluster mirrors:
-// clients that don't know the type, as Kafka's own, fail when they meet it, and who knows
-// it asks for it.
+// Matches reports whether the filter finds the entry.
 func (f ACLFilter) Matches(a ACL) bool {
 	switch {
-	case f.Type == ACLAnyResource && a.Type == ACLClusterMirror, f.Type != ACLAnyResource && f.Type != a.Type:
+	case f.Type != ACLAnyResource && f.Type != a.Type:
 		return false
 	case f.Operation != ACLAny && f.Operation != a.Operation, f.Permission != ACLPermissionAny && f.Permission != a.Permission:
 		return false

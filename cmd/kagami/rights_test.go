@@ -158,13 +158,11 @@ func TestD35MirrorRights(t *testing.T) {
 	}
 }
 
-// clearRights takes all entries away, those about mirrors too.
+// clearRights takes all entries away.
 func clearRights(t *testing.T, admin *kgo.Client) {
 	t.Helper()
 	req := kmsg.NewPtrDeleteACLsRequest()
-	for _, kind := range []kmsg.ACLResourceType{1, kmsg.ACLResourceType(messages.ACLClusterMirror)} {
-		req.Filters = append(req.Filters, kmsg.DeleteACLsRequestFilter{ResourceType: kind, ResourcePatternType: 1, Operation: 1, PermissionType: 1})
-	}
+	req.Filters = []kmsg.DeleteACLsRequestFilter{{ResourceType: 1, ResourcePatternType: 1, Operation: 1, PermissionType: 1}}
 	resp, err := req.RequestWith(t.Context(), admin)
 	require.NoError(t, err)
 	for _, r := range resp.Results {

@@ -272,8 +272,7 @@ func (t *aclsTool) removeAll(ctx context.Context) error {
 	return nil
 }
 
-// listAll asks for each resource. For all of them it asks twice: servers leave mirrors out
-// of "any", and those that don't know the type refuse it.
+// listAll asks for each resource, or once for all.
 func (t *aclsTool) listAll(ctx context.Context) error {
 	if !t.everything {
 		for _, r := range t.resources {
@@ -283,13 +282,7 @@ func (t *aclsTool) listAll(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := t.listOne(ctx, messages.ACLAnyResource, nil, messages.ACLPatternAny); err != nil {
-		return err
-	}
-	if err := t.listOne(ctx, messages.ACLClusterMirror, nil, messages.ACLPatternAny); err != nil {
-		t.errf("Warning: the server lists no ACLs of cluster mirrors: %v\n", err)
-	}
-	return nil
+	return t.listOne(ctx, messages.ACLAnyResource, nil, messages.ACLPatternAny)
 }
 
 func (t *aclsTool) listOne(ctx context.Context, kind messages.ACLResourceType, name *string, pattern messages.ACLPattern) error {
