@@ -26,8 +26,6 @@ const (
 	saslReceiveDefault = 512 << 10
 	// requestsBeforeAuth bounds what a client asks before it has said who it is.
 	requestsBeforeAuth = 32
-	// reauthPause is the least time between two authentications, as in Kafka.
-	reauthPause = time.Second
 )
 
 // Faults of connections that aren't authenticated.
