@@ -42,20 +42,22 @@ func goClients(t *testing.T, dir string) []matrixClient {
 		name, version, _ := strings.Cut(line, " ")
 		versions[name] = version
 	}
-	make := func(name, shown string, lacks map[string]string) matrixClient {
+	make := func(name, shown string, survives []int16, lacks map[string]string) matrixClient {
 		require.NotEmpty(t, versions[name], name)
 		return matrixClient{
-			name: shown, version: versions[name], codecs: allCodecs, lacks: lacks, job: program(file, name),
+			name: shown, version: versions[name], codecs: allCodecs, lacks: lacks, survives: survives, job: program(file, name),
 			members: func(t *testing.T, args ...string) *membership {
 				t.Helper()
 				return programMembers(t, append([]string{file, name, "members"}, args...)...)
 			},
 		}
 	}
+	franz := make("franz-go", "franz-go", transactKeys, nil)
+	franz.gives = "it gives up when an answer to InitProducerId is lost"
 	return []matrixClient{
-		make("franz-go", "franz-go", nil),
-		make("sarama", "sarama", map[string]string{featConsumer: classicOnly}),
-		make("segmentio", "segmentio/kafka-go", map[string]string{
+		franz,
+		make("sarama", "sarama", transactAllKeys, map[string]string{featConsumer: classicOnly}),
+		make("segmentio", "segmentio/kafka-go", nil, map[string]string{
 			featIdempotent: "its Writer has no idempotence",
 			featTransact:   "its Writer has no transactions (only single requests)",
 			featConsumer:   classicOnly,
@@ -80,7 +82,7 @@ func nodeClients(t *testing.T, dir string) []matrixClient {
 	_, version, _ := strings.Cut(strings.TrimSpace(runIn(ctx, t, ".", "node", file, "versions")), " ")
 	return []matrixClient{{
 		name: "kafkajs", version: version, codecs: []string{"none", "gzip"}, lacks: map[string]string{featConsumer: classicOnly},
-		job: program("node", file),
+		survives: []int16{produceKey}, gives: "it gives up when an answer to anything but Produce is lost", job: program("node", file),
 		members: func(t *testing.T, args ...string) *membership {
 			t.Helper()
 			return programMembers(t, append([]string{"node", file, "members"}, args...)...)
@@ -97,7 +99,7 @@ func javaClients(t *testing.T, _ string) []matrixClient {
 	for _, v := range []kafka.Version{kafka.V44, kafka.V39} {
 		host := toolHost(t, v)
 		out = append(out, matrixClient{
-			name: "Java kafka-clients", version: string(v), codecs: allCodecs, host: host, throttled: true,
+			name: "Java kafka-clients", version: string(v), codecs: allCodecs, host: host, throttled: true, survives: transactAllKeys,
 			job: func(ctx context.Context, t *testing.T, job string, args ...string) []string {
 				t.Helper()
 				res, err := host.Run(ctx, "", kafka.Matrix, append([]string{job}, args...)...)

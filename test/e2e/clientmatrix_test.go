@@ -40,6 +40,8 @@ type matrixClient struct {
 	job           func(ctx context.Context, t *testing.T, job string, args ...string) []string
 	members       func(t *testing.T, args ...string) *membership
 	host          *kafka.Host // of command line tools; nil: none
+	survives      []int16     // requests of a transaction that it sends again when their answers get lost
+	gives         string      // which lost answers are too much for it, for the row
 	throttled     bool        // it can tell how long it was throttled
 }
 

@@ -29,7 +29,8 @@ offset, order, each record once), what it commits is looked up by another.
 - **idempotent produce**: the answer to a Produce request is lost with its connection after the records have been stored; the
   client sends them again, and each is stored once, in order, with sequence numbers without a hole.
 - **transactions**: committed and aborted ones, copies of records together with their offsets in a group, and a producer whose
-  id another takes over; committed readers see the right records, and the group stands where the last committed one says.
+  id another takes over, while an answer to each kind of request is lost once; committed readers see the right records, and the
+  group stands where the last committed one says.
 - **group**: a member joins, another joins, the first leaves, the other leaves, while records come: nothing is left out, each
   member has its share, the group stands at the end afterwards.
 - **admin**: topics, partitions, configs, records, offsets and groups made, changed, described and removed; the state is

@@ -187,8 +187,18 @@ func (u matrixUse) transact(t *testing.T) string {
 	u.topic(u.ctx, t, topic, 1)
 	u.topic(u.ctx, t, input, 1)
 	u.fill(u.ctx, t, input, 20)
+	before := u.proxy.hasLost(u.prefix, produceKey)
+	for _, key := range u.c.survives {
+		u.proxy.lose(u.prefix, key, 1)
+	}
 	out := u.c.job(u.ctx, t, "transact", u.args("topic="+topic, "input="+input, "group="+group, "id="+u.prefix)...)
 	told := acked(t, out)
+	if len(u.c.survives) > 0 {
+		require.Equal(t, before+1, u.proxy.hasLost(u.prefix, produceKey), "an answer was lost")
+	}
+	if slices.Contains(u.c.survives, endTxnKey) {
+		require.Equal(t, 1, u.proxy.hasLost(u.prefix, endTxnKey), "an answer was lost")
+	}
 	require.True(t, slices.ContainsFunc(out, func(line string) bool { return strings.HasPrefix(line, "fenced ") }), "%v", out)
 	require.NoError(t, kafka.Poll(u.ctx, func() error { return u.side.lsoAtEnd(u.ctx, topic) }), "nothing stays open")
 	values := func(records []seenRecord) []string {
@@ -204,8 +214,20 @@ func (u matrixUse) transact(t *testing.T) string {
 	all := values(u.readBack(t, topic, uncommitted))
 	require.Equal(t, []string{"c0", "c1", "c2", "a0", "a1", "c3", "c4", "pv0", "pv1", "pv2", "pv3", "pv4", "pv5", "pv6", "pv7", "pv8", "pv9", "f0", "c5"}, all)
 	require.Equal(t, map[int32]int64{0: 5}, u.committed(u.ctx, t, group, input), "the offset of the copies that are committed")
+	if u.c.gives != "" {
+		return works + "; " + u.c.gives
+	}
 	return works
 }
+
+// Requests of a transaction whose answers get lost, as long as the client tries each again:
+// Produce, AddOffsetsToTxn, EndTxn, TxnOffsetCommit; InitProducerId and AddPartitionsToTxn.
+var (
+	transactKeys    = []int16{produceKey, 25, endTxnKey, 28}
+	transactAllKeys = append([]int16{22, 24}, transactKeys...)
+)
+
+const endTxnKey = int16(26)
 
 func (u matrixUse) admin(t *testing.T) string {
 	t.Helper()
