@@ -3,7 +3,7 @@ package broker
 // DescribeShareGroupOffsets: served versions 0-1 (KIP-932).
 //
 // Null topics are all that the group has a state of. A partition without a state has
-// start offset -1. v1 tells the lag, which is -1 here: nobody consumes by share groups.
+// start offset -1, and so has every one of a topic or group that isn't there. v1 tells the lag, which is -1 here: nobody consumes by share groups.
 
 import (
 	"context"
@@ -38,6 +38,9 @@ func (s *Server) shareOffsets(ctx context.Context, r *request, img *metadata.Ima
 		return nil, messages.ErrGroupNotAuthorized
 	}
 	looked, states, err := s.deps.Shares.Look(ctx, g.GroupID)
+	if errors.Is(err, messages.ErrUnknownGroup) {
+		looked, err = &groups.ShareLooked{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +65,7 @@ func (s *Server) shareOffsets(ctx context.Context, r *request, img *metadata.Ima
 			rp.Partition, rp.StartOffset = n, messages.NoOffset
 			st, ok := states[groups.ShareKey{Group: g.GroupID, Topic: rt.TopicID, Partition: n}]
 			switch err := topic.err; {
-			case err != nil:
+			case err != nil && !errors.Is(err, messages.ErrUnknownTopicOrPartition):
 				rp.ErrorCode, rp.ErrorMessage = r.code(err), errorText(err)
 				if errors.Is(err, messages.ErrTopicNotAuthorized) {
 					rt.TopicID = [16]byte{}

@@ -80,13 +80,18 @@ func (c *Core) mayCommit(now int64, r groups.Commit) error {
 
 // fetch is OffsetFetch: what is stored.
 func (c *Core) fetch(r groups.Fetch) *groups.Fetched {
-	out := &groups.Fetched{}
 	g := c.groups[r.Group]
 	if g != nil && g.consumer != nil {
-		if out.Err = g.consumer.fetches(r); out.Err != nil {
-			return out
+		if err := g.consumer.fetches(r); err != nil {
+			return &groups.Fetched{Err: err}
 		}
 	}
+	return g.fetched(r)
+}
+
+// fetched is what a group, which may be nil, has committed.
+func (g *group) fetched(r groups.Fetch) *groups.Fetched {
+	out := &groups.Fetched{}
 	if r.All {
 		if g != nil {
 			for _, p := range g.places() {

@@ -72,6 +72,10 @@ func (c *Core) handleShare(t Ticket, g *group, req groups.Request) {
 		c.settled(g.id, func() { c.deleteShare(t, g.id) })
 	case groups.Look:
 		c.reply(t, &groups.Looked{Type: groups.TypeShare, State: Empty.String()})
+	case groups.Fetch:
+		c.reply(t, (*group)(nil).fetched(r)) // it has no offsets of that kind
+	case groups.Heartbeat:
+		c.reply(t, &groups.Done{Err: messages.ErrUnknownMember})
 	case groups.Describe:
 		c.reply(t, &groups.Described{Err: other, State: Dead.String()})
 	case groups.Join:
@@ -99,7 +103,7 @@ func (c *Core) alterShare(t Ticket, r groups.AlterShare) {
 	now := share{topics: map[messages.TopicID]groups.ShareTopic{}}
 	var records []groups.Record
 	if g == nil {
-		records = append(records, groups.Record{Group: r.Group, Kind: groups.KindShare, Share: &groups.ShareGroup{}})
+		records = append(records, groups.Record{Group: r.Group, Kind: groups.KindShare, Share: &groups.ShareGroup{Epoch: 1}})
 	} else {
 		maps.Copy(now.topics, g.share.topics)
 	}

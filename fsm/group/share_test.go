@@ -30,15 +30,17 @@ func TestShareGroup(t *testing.T) {
 	stored := len(w.log)
 	require.NoError(t, w.alterShare(groups.AlterShare{Add: []groups.ShareTopic{{ID: one, Name: "t", Partitions: []int32{1}}}}))
 	require.Len(t, w.log, stored, "what doesn't change isn't stored again")
-	want := &groups.ShareLooked{State: "Empty", Topics: []groups.ShareTopic{{ID: one, Name: "t", Partitions: []int32{0, 1, 2}}, {ID: two, Name: "u", Partitions: []int32{1}}}}
+	want := &groups.ShareLooked{State: "Empty", Epoch: 1, Topics: []groups.ShareTopic{{ID: one, Name: "t", Partitions: []int32{0, 1, 2}}, {ID: two, Name: "u", Partitions: []int32{1}}}}
 	require.Equal(t, want, w.share())
 	w.replay()
 	require.Equal(t, want, w.share())
-	require.Equal(t, groups.Listed{Group: "g", ProtocolType: "share", State: "Empty", Type: "share", Offsets: 4}, w.core.List()[0])
+	require.Equal(t, groups.Listed{Group: "g", ProtocolType: "share", State: "Empty", Type: "share", Offsets: 4, Epoch: 1}, w.core.List()[0])
 
 	// It is no group of another kind.
 	require.ErrorIs(t, answerOf[*groups.Joined](w, w.ask(joinOf("", ""))).Err, messages.ErrInconsistentProtocol)
 	require.ErrorIs(t, w.commit(outside, "t", 1), messages.ErrUnknownGroup)
+	require.Equal(t, int64(-1), w.offset("t"))
+	require.ErrorIs(t, answerOf[*groups.Done](w, w.ask(groups.Heartbeat{Who: groups.Who{Group: "g", Member: "m"}})).Err, messages.ErrUnknownMember)
 	require.ErrorIs(t, answerOf[*groups.Described](w, w.ask(groups.Describe{Group: "g"})).Err, messages.ErrUnknownGroup)
 	require.ErrorIs(t, answerOf[*groups.Committed](w, w.ask(followOf("t", messages.NoOffset, 5))).Err, messages.ErrUnknownGroup)
 	require.Equal(t, groups.TypeShare, answerOf[*groups.Looked](w, w.ask(groups.Look{Group: "g"})).Type)
