@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -25,14 +26,16 @@ const (
 	reserveMin = 64 << 10
 )
 
-// round is one request. Its maps and wants are the worker's and those of one round at a
-// time: made anew for every empty answer, twice a second, they were nearly all that a node
-// with 33,000 idle partitions left to the garbage collector.
+// round is one request. Its maps and lists are those of the one before where that asked for
+// the same: made anew for every empty answer, twice a second, they were nearly all that a
+// node with 33,000 idle partitions left to the garbage collector.
 type round struct {
 	wants   []want
 	byID    bool // every topic has an id
 	members map[messages.TopicPartition]member
 	names   map[messages.TopicID]string
+	parts   []*partition // those of wants
+	serial  uint64       // the same for rounds with the same wants
 	busy    bool      // some partition is left out because it is busy
 	next    time.Time // when a partition that backs off is back; zero = none does
 	quench  bool
@@ -90,8 +93,8 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) {
 
 // plan picks the partitions of the next request.
 func (w *Worker) plan(now time.Time) round {
-	w.refreshOrder()
-	r := w.newRound()
+	fresh := w.refreshOrder()
+	r := round{wants: w.spareWants[:0], parts: w.spareParts[:0]}
 	quench, room, throttled := false, Unlimited, 0
 	if w.cfg.Throttle != nil {
 		quench, room = w.cfg.Throttle.Exceeded(), w.cfg.Throttle.Room()
@@ -109,10 +112,7 @@ func (w *Worker) plan(now time.Time) round {
 				throttled++
 				room -= int64(w.cfg.PartitionMaxBytes)
 			}
-			r.wants = append(r.wants, want)
-			r.members[p.tp] = member{p: p, offset: want.position.offset, asked: want.position.maxBytes}
-			r.byID = r.byID && !p.id.IsZero()
-			r.names[p.id] = p.tp.Topic
+			r.wants, r.parts = append(r.wants, want), append(r.parts, p)
 		case readyBusy:
 			r.busy = true
 		case readyLater:
@@ -124,27 +124,36 @@ func (w *Worker) plan(now time.Time) round {
 		case readyGone:
 		}
 	}
-	w.wants = r.wants
+	return w.numbered(r, fresh)
+}
+
+// numbered completes a round. One that asks for what the last one did, as those of idle
+// partitions do, twice a second, is made of that one's parts.
+func (w *Worker) numbered(r round, fresh bool) round {
+	last := &w.lastRound
+	if !fresh && len(r.wants) > 0 && slices.Equal(r.wants, last.wants) {
+		w.spareWants, w.spareParts = r.wants, r.parts
+		r.wants, r.parts, r.members, r.names, r.byID, r.serial = last.wants, last.parts, last.members, last.names, last.byID, last.serial
+		return r
+	}
+	r.serial, r.byID = last.serial+1, true
+	r.members, r.names = make(map[messages.TopicPartition]member, len(r.wants)), make(map[messages.TopicID]string)
+	for i, p := range r.parts {
+		r.members[p.tp] = member{p: p, offset: r.wants[i].position.offset, asked: r.wants[i].position.maxBytes}
+		r.byID = r.byID && !p.id.IsZero()
+		r.names[p.id] = p.tp.Topic
+	}
+	w.spareWants, w.spareParts = last.wants, last.parts // nobody works on it any more
+	w.lastRound = r
 	return r
 }
 
-// newRound is an empty round, in the room of the last one unless that is far too large.
-func (w *Worker) newRound() round {
-	const few = 64
-	if w.members == nil || len(w.members) > 4*max(len(w.order), few) {
-		w.members, w.names, w.wants = make(map[messages.TopicPartition]member, len(w.order)), make(map[messages.TopicID]string), nil
-	}
-	clear(w.members)
-	clear(w.names)
-	return round{byID: true, members: w.members, names: w.names, wants: w.wants[:0]}
-}
-
-// refreshOrder takes over what Add and Remove changed.
-func (w *Worker) refreshOrder() {
+// refreshOrder takes over what Add and Remove changed, and reports whether they did.
+func (w *Worker) refreshOrder() (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.changed {
-		return
+		return false
 	}
 	w.changed = false
 	for _, tp := range w.left {
@@ -165,6 +174,7 @@ func (w *Worker) refreshOrder() {
 		}
 	}
 	w.order = kept
+	return true
 }
 
 // cappedFetch is a Fetch request with a highest version of its own: kgo
@@ -198,7 +208,7 @@ func (w *Worker) fetch(ctx context.Context, r round) {
 	if r.byID {
 		capped.highest = req.MaxVersion()
 	}
-	w.session.request(req, r.wants, r.byID)
+	w.session.request(req, r.wants, r.byID, r.serial)
 	began := w.clock.Now()
 	kresp, err := w.client.SeedBrokers()[0].Request(ctx, capped)
 	resp, ok := kresp.(*kmsg.FetchResponse)
@@ -276,9 +286,9 @@ func (w *Worker) answered(ctx context.Context, r round, resp *kmsg.FetchResponse
 			}
 		}
 	}
-	for tp, m := range r.members { // a session leaves out what hasn't changed
-		if _, ok := told[tp]; !ok && resp.ThrottleMillis == 0 {
-			m.p.lag.confirm(now)
+	for i, p := range r.parts { // a session leaves out what hasn't changed
+		if _, ok := told[r.wants[i].tp]; !ok && resp.ThrottleMillis == 0 {
+			p.lag.confirm(now)
 		}
 	}
 	w.lastBytes = total

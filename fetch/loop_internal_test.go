@@ -30,7 +30,7 @@ func TestIdleRoundsAllocateLittle(t *testing.T) {
 		r, req := w.plan(now), kmsg.NewPtrFetchRequest()
 		require.Len(t, r.wants, len(w.order))
 		require.Len(t, r.members, len(w.order))
-		w.session.request(req, r.wants, r.byID)
+		w.session.request(req, r.wants, r.byID, r.serial)
 		return req
 	}
 	require.Len(t, asked().Topics[0].Partitions, partitions)

@@ -35,6 +35,8 @@ type session struct {
 	id    int32
 	epoch int32 // 0: the next request is a full one
 	byID  bool  // topics are named by id: may not change within a session
+	// serial of the wants that known is: rounds with the same one want the same.
+	serial uint64
 	known map[messages.TopicPartition]want
 	// gone are partitions that were forgotten in this session. One that comes back
 	// starts a new session, so that an answer for its old position can't be taken
@@ -55,8 +57,13 @@ func (s *session) restart(keepID bool) {
 }
 
 // request fills in topics, forgotten topics, session id and epoch. byID says
-// that every partition has a topic id.
-func (s *session) request(req *kmsg.FetchRequest, wants []want, byID bool) {
+// that every partition has a topic id; serial differs for wants that differ.
+func (s *session) request(req *kmsg.FetchRequest, wants []want, byID bool, serial uint64) {
+	if s.epoch != 0 && serial == s.serial {
+		req.SessionID, req.SessionEpoch = s.id, s.epoch
+		return
+	}
+	s.serial = serial
 	if s.epoch != 0 && s.mustRestart(wants, byID) {
 		s.restart(true)
 	}

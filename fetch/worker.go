@@ -42,9 +42,9 @@ type Worker struct {
 	wait          *waitMeter
 	stats         *WorkerStats
 	window        window
-	members       map[messages.TopicPartition]member // of the round under way, as names and wants
-	names         map[messages.TopicID]string
-	wants         []want
+	lastRound     round
+	spareWants    []want // for the next round
+	spareParts    []*partition
 
 	mu         sync.Mutex
 	partitions map[messages.TopicPartition]*partition
