@@ -36,8 +36,8 @@ type round struct {
 	names   map[messages.TopicID]string
 	parts   []*partition // those of wants
 	serial  uint64       // the same for rounds with the same wants
-	busy    bool      // some partition is left out because it is busy
-	next    time.Time // when a partition that backs off is back; zero = none does
+	busy    bool         // some partition is left out because it is busy
+	next    time.Time    // when a partition that backs off is back; zero = none does
 	quench  bool
 }
 

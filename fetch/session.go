@@ -37,7 +37,7 @@ type session struct {
 	byID  bool  // topics are named by id: may not change within a session
 	// serial of the wants that known is: rounds with the same one want the same.
 	serial uint64
-	known map[messages.TopicPartition]want
+	known  map[messages.TopicPartition]want
 	// gone are partitions that were forgotten in this session. One that comes back
 	// starts a new session, so that an answer for its old position can't be taken
 	// for one for the new (C40).
