@@ -168,4 +168,3 @@ func (s *serverTable) String() string {
 	}
 	return b.String()
 }
-
