@@ -41,8 +41,9 @@ func (s *Server) handleDeleteShareGroupOffsets(ctx context.Context, r *request) 
 		rt.Topic = t.Topic
 		refused := topics[i].err
 		if refused == nil {
-			rt.TopicID = img.Topic(t.Topic).ID
-			if !had[rt.TopicID] {
+			if id := img.Topic(t.Topic).ID; had[id] {
+				rt.TopicID = id
+			} else {
 				refused = fmt.Errorf("%w: group %s has no offsets of topic %s", messages.ErrUnknownTopicOrPartition, req.GroupID, t.Topic)
 			}
 		}
