@@ -124,6 +124,7 @@ func committedOn(ctx context.Context, side *Side, group string) (map[string]kadm
 	out := map[string]kadm.Offset{}
 	fetched.Each(func(o kadm.OffsetResponse) {
 		if o.Err == nil && o.At >= 0 {
+			o.TopicID = kadm.TopicID{} // old sources have none
 			out[fmt.Sprintf("%s-%d", o.Topic, o.Partition)] = o.Offset
 		}
 	})

@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kagami/test/kafka"
 )
 
 // TestU9OldSources mirrors from every older release of the fixture: without topic
-// ids (2.1), without Fetch by id (up to 3.0), without share groups (all).
+// ids (2.1), without Fetch by id (up to 3.0), without share groups (all). Configs and
+// offsets of groups follow from all of them.
 func TestU9OldSources(t *testing.T) {
 	rows := []struct {
 		version kafka.Version
@@ -19,7 +21,7 @@ func TestU9OldSources(t *testing.T) {
 	for _, row := range rows {
 		t.Run(string(row.version), func(t *testing.T) {
 			w := newWorldOf(t, kafka.Start(t, kafka.Options{Version: row.version}), NodeOptions{})
-			w.topic("old", 3, 1)
+			w.topic("old", 3, 1, "retention.ms=3600000000")
 			opts := []kgo.Opt{kgo.ProducerBatchCompression(kgo.Lz4Compression())}
 			require.NoError(t, Produce(w.ctx, w.source.Bootstrap(), "old", Records{Count: 200, Headers: 1}, opts...))
 			_, err := Transactions(w.ctx, w.source.Bootstrap(), "old", 3, false)
@@ -29,6 +31,12 @@ func TestU9OldSources(t *testing.T) {
 			w.load("old", Records{Count: 100, From: 200})
 			require.NoError(t, AwaitEnds(w.ctx, w.a, w.b, "old"))
 			require.NoError(t, Different(w.ctx, w.a, w.b, "old", row.ids))
+			var offsets kadm.Offsets
+			offsets.AddOffset("old", 0, 5, -1)
+			offsets.AddOffset("old", 1, 0, -1)
+			require.NoError(t, w.a.Admin.CommitAllOffsets(w.ctx, "u9", offsets))
+			w.awaitGroup("u9")
+			w.awaitOverrides("old", map[string]string{"retention.ms": "3600000000"})
 			require.NoError(t, w.node.Restart(w.ctx))
 			w.load("old", Records{Count: 10, From: 300})
 			require.NoError(t, AwaitEnds(w.ctx, w.a, w.b, "old"))
