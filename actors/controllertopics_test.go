@@ -275,7 +275,7 @@ func TestAlterConfigs(t *testing.T) {
 		{"no node id", alter(broker, "01", set("log.retention.ms", "7")...), messages.ErrInvalidRequest, "", ""},
 		{"unknown mirror", alter(mirror, "none", set("bootstrap.servers", "h:1")...), messages.ErrUnknownMirror, "", ""},
 		{"mirror without bootstrap", alter(mirror, "m", del("bootstrap.servers")), messages.ErrInvalidConfig, "", ""},
-		{"mirror JKS", alter(mirror, "m", set("ssl.keystore.type", "JKS")...), messages.ErrInvalidConfig, "", ""},
+		{"mirror BKS", alter(mirror, "m", set("ssl.keystore.type", "BKS")...), messages.ErrInvalidConfig, "", ""},
 		{"mirror SASL without login", alter(mirror, "m", set("security.protocol", "SASL_PLAINTEXT")...), messages.ErrInvalidConfig, "", ""},
 		{"source id by a client", alter(mirror, "m", set(configs.MirrorSourceClusterID, "x")...), messages.ErrInvalidConfig, "", ""},
 		{"other resource", alter(8, "1", set("a", "b")...), messages.ErrInvalidRequest, "", ""},

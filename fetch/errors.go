@@ -156,6 +156,6 @@ func (e *ConnectionError) Auth() bool {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](e.Err); ok {
 		return true
 	}
-	_, ok := errors.AsType[*SecretFileError](e.Err)
+	_, ok := errors.AsType[*StoreError](e.Err)
 	return ok
 }

@@ -3,47 +3,35 @@ package fetch
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
+
+	"kagami/messages/stores"
 )
 
 // tlsSettings are the ssl.* configs. Files are read again for every new
 // connection, so that renewed certificates work without a restart (C44).
 type tlsSettings struct {
-	trustFile  string
-	trustPEM   []byte
-	keyFile    string // PEM with private key and certificate chain
-	keyPEM     []byte
-	chainPEM   []byte
+	trust      stores.Store // empty: the system's certificates
+	key        stores.Store // empty: no client certificate
 	minVersion uint16
 	maxVersion uint16
 	ciphers    []uint16
 	checkHost  bool
 }
 
-// SecretFileError says that a PEM file which the settings name can't be used. It
-// never shows what is in the file.
-type SecretFileError struct {
-	Key  string // name of the config
-	File string
-	Err  error
+// StoreError says that a key or trust store which the settings name can't be used.
+// It never shows what is in it.
+type StoreError struct {
+	Key string // name of the config
+	Err error  // names the file, wraps stores.ErrStore
 }
 
 // Error names config, file and fault.
-func (e *SecretFileError) Error() string { return fmt.Sprintf("%s %s: %v", e.Key, e.File, e.Err) }
+func (e *StoreError) Error() string { return e.Key + ": " + e.Err.Error() }
 
-// Unwrap is the file system's or parser's error.
-func (e *SecretFileError) Unwrap() error { return e.Err }
-
-var (
-	errNoCertificates = errors.New("no PEM certificate in it")
-	errBadKeyPair     = errors.New("private key and certificate chain don't belong together or aren't PEM")
-	errEncryptedKey   = errors.New("encrypted private keys are not supported; give an unencrypted PKCS#8 key")
-)
+// Unwrap is the store's error.
+func (e *StoreError) Unwrap() error { return e.Err }
 
 func parseTLS(configs map[string]string) (*tlsSettings, []error) {
 	t := &tlsSettings{checkHost: true, minVersion: tls.VersionTLS12, maxVersion: tls.VersionTLS13}
@@ -103,81 +91,72 @@ func (t *tlsSettings) parseCiphers(configs map[string]string) error {
 }
 
 func (t *tlsSettings) parseTrust(configs map[string]string) error {
-	file, text := configs[keyTrustFile], configs[keyTrustCerts]
-	switch typ := valueOr(configs, keyTrustType, "JKS"); {
-	case file == "" && text == "":
-		return nil // the system's certificates
-	case typ != "PEM":
-		return invalid(keyTrustType, "%s is not supported: set it to PEM", typ)
-	case file != "" && text != "":
+	t.trust = stores.Store{
+		Type: valueOr(configs, keyTrustType, "JKS"), File: configs[keyTrustFile], Password: configs[keyTrustPassword], Chain: configs[keyTrustCerts],
+	}
+	switch {
+	case !slices.Contains(stores.Types(), t.trust.Type):
+		return invalid(keyTrustType, "%q is not supported: want JKS, PKCS12 or PEM", t.trust.Type)
+	case t.trust.Empty():
+		return nil
+	case t.trust.File != "" && t.trust.Chain != "":
 		return invalid(keyTrustCerts, "can't be set together with %s", keyTrustFile)
-	case configs[keyTrustPassword] != "":
+	case t.trust.Chain != "" && t.trust.Type != "PEM":
+		return invalid(keyTrustType, "%s: set it to PEM with %s", t.trust.Type, keyTrustCerts)
+	case t.trust.Type == "PEM" && t.trust.Password != "":
 		return invalid(keyTrustPassword, "a PEM trust store has no password")
-	case text != "":
-		if _, err := certPool([]byte(text)); err != nil {
+	case t.trust.Chain != "":
+		if _, err := t.trust.Certificates(); err != nil {
 			return invalid(keyTrustCerts, "%v", err)
 		}
-		t.trustPEM = []byte(text)
 	}
-	t.trustFile = file
 	return nil
 }
 
 func (t *tlsSettings) parseKeys(configs map[string]string) error {
-	file, key, chain := configs[keyKeyStoreFile], configs[keyKey], configs[keyCertChain]
-	switch typ := valueOr(configs, keyKeyStoreType, "JKS"); {
-	case file == "" && key == "" && chain == "":
-		return nil // no client certificate
-	case typ != "PEM":
-		return invalid(keyKeyStoreType, "%s is not supported: set it to PEM", typ)
-	case file != "" && (key != "" || chain != ""):
+	t.key = stores.Store{
+		Type: valueOr(configs, keyKeyStoreType, "JKS"), File: configs[keyKeyStoreFile], Password: configs[keyKeyStorePassword],
+		KeyPassword: configs[keyKeyPassword], Key: configs[keyKey], Chain: configs[keyCertChain],
+	}
+	k, isPEM := t.key, t.key.Type == "PEM"
+	text := k.Key != "" || k.Chain != ""
+	switch {
+	case !slices.Contains(stores.Types(), k.Type):
+		return invalid(keyKeyStoreType, "%q is not supported: want JKS, PKCS12 or PEM", k.Type)
+	case k.Empty():
+		return nil
+	case k.File != "" && text:
 		return invalid(keyKey, "can't be set together with %s", keyKeyStoreFile)
-	case configs[keyKeyStorePassword] != "":
+	case text && !isPEM:
+		return invalid(keyKeyStoreType, "%s: set it to PEM with %s", k.Type, keyKey)
+	case isPEM && k.Password != "":
 		return invalid(keyKeyStorePassword, "a PEM key store has no password of its own")
-	case configs[keyKeyPassword] != "":
-		return invalid(keyKeyPassword, "%v", errEncryptedKey)
-	case file == "" && (key == "" || chain == ""):
+	case isPEM && k.KeyPassword != "":
+		return invalid(keyKeyPassword, "%v", stores.ErrEncryptedKey)
+	case text && (k.Key == "" || k.Chain == ""):
 		return invalid(keyKey, "needs %s as well, and the other way round", keyCertChain)
-	case file == "":
-		if _, err := keyPair([]byte(key), []byte(chain)); err != nil {
+	case text:
+		if _, err := k.KeyPair(); err != nil {
 			return invalid(keyKey, "%v", err)
 		}
-		t.keyPEM, t.chainPEM = []byte(key), []byte(chain)
 	}
-	t.keyFile = file
 	return nil
 }
 
 // config builds the settings of one connection to host.
 func (t *tlsSettings) config(host string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: t.minVersion, MaxVersion: t.maxVersion, CipherSuites: t.ciphers, ServerName: host}
-	trust := t.trustPEM
-	if t.trustFile != "" {
-		b, err := os.ReadFile(t.trustFile)
+	if !t.trust.Empty() {
+		pool, err := t.trust.Certificates()
 		if err != nil {
-			return nil, &SecretFileError{Key: keyTrustFile, File: t.trustFile, Err: err}
-		}
-		trust = b
-	}
-	if len(trust) > 0 {
-		pool, err := certPool(trust)
-		if err != nil {
-			return nil, &SecretFileError{Key: keyTrustFile, File: t.trustFile, Err: err}
+			return nil, &StoreError{Key: keyTrustFile, Err: err}
 		}
 		c.RootCAs = pool
 	}
-	key, chain := t.keyPEM, t.chainPEM
-	if t.keyFile != "" {
-		b, err := os.ReadFile(t.keyFile)
+	if !t.key.Empty() {
+		pair, err := t.key.KeyPair()
 		if err != nil {
-			return nil, &SecretFileError{Key: keyKeyStoreFile, File: t.keyFile, Err: err}
-		}
-		key, chain = b, b
-	}
-	if len(key) > 0 {
-		pair, err := keyPair(key, chain)
-		if err != nil {
-			return nil, &SecretFileError{Key: keyKeyStoreFile, File: t.keyFile, Err: err}
+			return nil, &StoreError{Key: keyKeyStoreFile, Err: err}
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -201,30 +180,4 @@ func withoutHostName(c *tls.Config) {
 		}
 		return nil
 	}
-}
-
-func certPool(text []byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, errNoCertificates
-	}
-	return pool, nil
-}
-
-// keyPair never returns the parser's own text: it could quote the key.
-func keyPair(key, chain []byte) (tls.Certificate, error) {
-	for rest := key; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if strings.Contains(block.Type, "ENCRYPTED") || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
-			return tls.Certificate{}, errEncryptedKey
-		}
-	}
-	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return tls.Certificate{}, errBadKeyPair
-	}
-	return pair, nil
 }

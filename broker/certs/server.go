@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"kagami/messages/stores"
 )
 
 // Settings are a listener's ssl.* settings.
 type Settings struct {
-	Protocols  []string // ssl.enabled.protocols: TLSv1.2, TLSv1.3
-	Ciphers    []string // ssl.cipher.suites, of TLS 1.2, by their IANA names; none: the safe ones
-	ClientAuth string   // ssl.client.auth: none, requested, required
-	Key, Trust Store    // Trust empty: the system's
+	Protocols  []string     // ssl.enabled.protocols: TLSv1.2, TLSv1.3
+	Ciphers    []string     // ssl.cipher.suites, of TLS 1.2, by their IANA names; none: the safe ones
+	ClientAuth string       // ssl.client.auth: none, requested, required
+	Key, Trust stores.Store // Trust empty: the system's
 }
 
 // Server is the TLS side of one listener. Its methods may be called at any time.
@@ -98,13 +100,13 @@ func (s *Server) parseCiphers() error {
 }
 
 func (s *Server) load() (*tls.Config, error) {
-	pair, err := s.settings.Key.keyPair()
+	pair, err := s.settings.Key.KeyPair()
 	if err != nil {
 		return nil, fmt.Errorf("ssl.keystore: %w", err)
 	}
 	var pool *x509.CertPool
 	if !s.settings.Trust.Empty() {
-		if pool, err = s.settings.Trust.trust(); err != nil {
+		if pool, err = s.settings.Trust.Certificates(); err != nil {
 			return nil, fmt.Errorf("ssl.truststore: %w", err)
 		}
 	}

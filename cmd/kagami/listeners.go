@@ -18,6 +18,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/jaas"
+	"kagami/messages/stores"
 	"kagami/persistence/metadata"
 )
 
@@ -141,11 +142,11 @@ func (x secured) tls(l *broker.Listener, v configs.Values) error {
 	}
 	s := certs.Settings{
 		Protocols: v.List(configs.SSLProtocols), Ciphers: v.List(configs.SSLCiphers), ClientAuth: v.String(configs.SSLClientAuth),
-		Key: certs.Store{
+		Key: stores.Store{
 			Type: v.String(configs.SSLKeystoreType), File: v.String(configs.SSLKeystoreLocation), Password: v.String(configs.SSLKeystorePassword),
 			KeyPassword: v.String(configs.SSLKeyPassword), Key: v.String(configs.SSLKeystoreKey), Chain: v.String(configs.SSLKeystoreChain),
 		},
-		Trust: certs.Store{
+		Trust: stores.Store{
 			Type: v.String(configs.SSLTruststoreType), File: v.String(configs.SSLTruststoreLocation), Password: v.String(configs.SSLTruststorePassword),
 			Chain: v.String(configs.SSLTruststoreCerts),
 		},

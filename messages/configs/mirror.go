@@ -90,7 +90,7 @@ func mirrorConnectionDefs() []Def {
 
 func mirrorStoreDefs() []Def {
 	const javaOnly = "Java only: stored, without effect."
-	storeType := oneOf("JKS", "PKCS12", "PEM").only([]string{"PEM"}, "set it to PEM and give PEM files or PEM text")
+	storeType := oneOf("JKS", "PKCS12", "PEM")
 	return []Def{
 		{Name: "ssl.protocol", Type: TypeString, Default: new("TLSv1.3"), check: oneOf("TLSv1.2", "TLSv1.3", "TLS"),
 			Doc: "Newest TLS version to use."},
@@ -100,17 +100,17 @@ func mirrorStoreDefs() []Def {
 		{Name: "ssl.endpoint.identification.algorithm", Type: TypeString, Default: new("https"), check: oneOf("https", ""),
 			Doc: "https: the broker's certificate must name its host; empty: no such check."},
 		{Name: "ssl.truststore.type", Type: TypeString, Default: new("JKS"), check: storeType,
-			Doc: "Type of the trust store. Must be set to PEM when a trust store is given."},
-		{Name: "ssl.truststore.location", Type: TypeString, Doc: "PEM file with the certificates to trust, on every node."},
-		{Name: "ssl.truststore.password", Type: TypePassword, Doc: "Not used: a PEM trust store has none."},
-		{Name: "ssl.truststore.certificates", Type: TypePassword, Doc: "Certificates to trust, as PEM text."},
+			Doc: "Type of the trust store: JKS, PKCS12 or PEM. Of the first two the file decides."},
+		{Name: "ssl.truststore.location", Type: TypeString, Doc: "File with the certificates to trust, on every node. Read with every new connection."},
+		{Name: "ssl.truststore.password", Type: TypePassword, Doc: "Password of the trust store. A PEM one has none."},
+		{Name: "ssl.truststore.certificates", Type: TypePassword, Doc: "Certificates to trust, as PEM text, with type PEM."},
 		{Name: "ssl.keystore.type", Type: TypeString, Default: new("JKS"), check: storeType,
-			Doc: "Type of the key store. Must be set to PEM when a key store is given."},
-		{Name: "ssl.keystore.location", Type: TypeString, Doc: "PEM file with private key and certificate chain, on every node."},
-		{Name: "ssl.keystore.password", Type: TypePassword, Doc: "Not used: a PEM key store has none of its own."},
-		{Name: "ssl.key.password", Type: TypePassword, Doc: "Password of the private key."},
-		{Name: "ssl.keystore.key", Type: TypePassword, Doc: "Private key, as PEM text."},
-		{Name: "ssl.keystore.certificate.chain", Type: TypePassword, Doc: "Certificate chain, as PEM text."},
+			Doc: "Type of the key store: JKS, PKCS12 or PEM. Of the first two the file decides."},
+		{Name: "ssl.keystore.location", Type: TypeString, Doc: "File with private key and certificate chain, on every node. Read with every new connection."},
+		{Name: "ssl.keystore.password", Type: TypePassword, Doc: "Password of the key store. A PEM one has none of its own."},
+		{Name: "ssl.key.password", Type: TypePassword, Doc: "Password of the private key in a JKS, if it is another than the store's. Encrypted PEM keys are not supported."},
+		{Name: "ssl.keystore.key", Type: TypePassword, Doc: "Private key, as PEM text, with type PEM."},
+		{Name: "ssl.keystore.certificate.chain", Type: TypePassword, Doc: "Certificate chain, as PEM text, with type PEM."},
 		{Name: "ssl.provider", Type: TypeString, Doc: javaOnly},
 		{Name: "ssl.keymanager.algorithm", Type: TypeString, Doc: javaOnly},
 		{Name: "ssl.trustmanager.algorithm", Type: TypeString, Doc: javaOnly},

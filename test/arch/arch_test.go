@@ -95,8 +95,8 @@ var third = map[string][]string{
 	"github.com/magiconair/properties":        {"cmd", "client"},
 	"github.com/xdg-go/scram":                 {"broker"},
 	"github.com/go-jose/go-jose":              {"broker"},
-	"github.com/pavlo-v-chernykh/":            {"broker"},
-	"software.sslmate.com/src/go-pkcs12":      {"broker"},
+	"github.com/pavlo-v-chernykh/":            {"messages"},
+	"software.sslmate.com/src/go-pkcs12":      {"messages"},
 	"github.com/klauspost/compress":           {"messages", "persistence", "broker", "cmd", "test"},
 	"github.com/pierrec/lz4":                  {"messages", "persistence", "broker", "cmd", "test"},
 }

@@ -1,4 +1,4 @@
-package certs
+package stores
 
 import (
 	"bytes"
@@ -14,15 +14,17 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// Faults of stores. They are told with the setting that names the store.
+// Faults of stores. They are told with the setting that names the store, and never show
+// what is in it.
 var (
 	ErrStore        = errors.New("bad store")
-	errNoKey        = errors.New("it holds no private key")
-	errNoCerts      = errors.New("it holds no certificates")
-	errEncryptedKey = errors.New("encrypted PEM keys are not supported: give the key in clear, in a file that only this user may read, or use PKCS12")
-	errBadPair      = errors.New("private key and certificates don't belong together, or one of them can't be read")
-	errPassword     = errors.New("it can't be opened with the password that is set")
-	errType         = errors.New("the type is none of JKS, PKCS12 and PEM")
+	ErrNoKey        = errors.New("it holds no private key")
+	ErrNoCerts      = errors.New("it holds no certificates")
+	ErrEncryptedKey = errors.New("encrypted PEM keys are not supported: give the key in clear, in a file that only this user may read, or use PKCS12")
+	ErrBadPair      = errors.New("private key and certificates don't belong together, or one of them can't be read")
+	ErrPassword     = errors.New("it can't be opened with the password that is set")
+	ErrType         = errors.New("the type is none of JKS, PKCS12 and PEM")
+	ErrIsPEM        = errors.New("it is PEM: set the type of the store to PEM")
 )
 
 // Store is a key or trust store: a file of a type, or, with type PEM, text.
@@ -39,6 +41,11 @@ func (s Store) Empty() bool { return s.File == "" && s.Key == "" && s.Chain == "
 
 // jksMagic begins a file of Java's own format.
 var jksMagic = []byte{0xfe, 0xed, 0xfe, 0xed}
+
+var pemMark = []byte("-----BEGIN ")
+
+// Types are the types of stores, by Kafka's names.
+func Types() []string { return []string{"JKS", "PKCS12", "PEM"} }
 
 // read is the file's bytes, nil for texts.
 func (s Store) read() ([]byte, error) {
@@ -60,8 +67,8 @@ func (s Store) fault(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrStore, name, err)
 }
 
-// keyPair is the key with its chain. Of several keys in a JKS the first by alias is taken.
-func (s Store) keyPair() (tls.Certificate, error) {
+// KeyPair is the key with its chain. Of several keys in a JKS the first by alias is taken.
+func (s Store) KeyPair() (tls.Certificate, error) {
 	b, err := s.read()
 	if err != nil {
 		return tls.Certificate{}, err
@@ -82,10 +89,13 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 		return pemPair([]byte(s.Key), []byte(s.Chain))
 	case "JKS", "PKCS12":
 	default:
-		return tls.Certificate{}, errType
+		return tls.Certificate{}, ErrType
 	}
-	if bytes.HasPrefix(b, jksMagic) {
+	switch {
+	case bytes.HasPrefix(b, jksMagic):
 		return s.jksPair(b)
+	case bytes.Contains(b, pemMark):
+		return tls.Certificate{}, ErrIsPEM
 	}
 	key, leaf, chain, err := pkcs12.DecodeChain(b, s.Password)
 	if err != nil {
@@ -100,7 +110,7 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 
 func pkcs12Fault(err error) error {
 	if errors.Is(err, pkcs12.ErrIncorrectPassword) {
-		return errPassword
+		return ErrPassword
 	}
 	return fmt.Errorf("as PKCS12: %w", err)
 }
@@ -108,7 +118,7 @@ func pkcs12Fault(err error) error {
 func (s Store) jks(b []byte) (keystore.KeyStore, error) {
 	ks := keystore.New(keystore.WithOrderedAliases())
 	if err := ks.Load(bytes.NewReader(b), []byte(s.Password)); err != nil {
-		return ks, errPassword // or it is damaged: its digest doesn't tell which
+		return ks, ErrPassword // or it is damaged: its digest doesn't tell which
 	}
 	return ks, nil
 }
@@ -128,11 +138,11 @@ func (s Store) jksPair(b []byte) (tls.Certificate, error) {
 		}
 		entry, err := ks.GetPrivateKeyEntry(alias, []byte(password))
 		if err != nil {
-			return tls.Certificate{}, errPassword
+			return tls.Certificate{}, ErrPassword
 		}
 		key, err := x509.ParsePKCS8PrivateKey(entry.PrivateKey)
 		if err != nil || len(entry.CertificateChain) == 0 {
-			return tls.Certificate{}, errBadPair
+			return tls.Certificate{}, ErrBadPair
 		}
 		pair := tls.Certificate{PrivateKey: key}
 		for _, c := range entry.CertificateChain {
@@ -140,11 +150,11 @@ func (s Store) jksPair(b []byte) (tls.Certificate, error) {
 		}
 		return pair, nil
 	}
-	return tls.Certificate{}, errNoKey
+	return tls.Certificate{}, ErrNoKey
 }
 
-// trust is the certificates that are trusted.
-func (s Store) trust() (*x509.CertPool, error) {
+// Certificates are those that are trusted.
+func (s Store) Certificates() (*x509.CertPool, error) {
 	b, err := s.read()
 	if err != nil {
 		return nil, err
@@ -164,20 +174,22 @@ func (s Store) decodeTrust(b []byte) (*x509.CertPool, error) {
 			b = []byte(s.Chain)
 		}
 		if !pool.AppendCertsFromPEM(b) {
-			return nil, errNoCerts
+			return nil, ErrNoCerts
 		}
 		return pool, nil
 	case s.Type != "JKS" && s.Type != "PKCS12":
-		return nil, errType
+		return nil, ErrType
 	case bytes.HasPrefix(b, jksMagic):
 		return s.jksTrust(b, pool)
+	case bytes.Contains(b, pemMark):
+		return nil, ErrIsPEM
 	}
 	certs, err := pkcs12.DecodeTrustStore(b, s.Password)
 	if err != nil {
 		return nil, pkcs12Fault(err)
 	}
 	if len(certs) == 0 {
-		return nil, errNoCerts
+		return nil, ErrNoCerts
 	}
 	for _, c := range certs {
 		pool.AddCert(c)
@@ -207,7 +219,7 @@ func (s Store) jksTrust(b []byte, pool *x509.CertPool) (*x509.CertPool, error) {
 		found = true
 	}
 	if !found {
-		return nil, errNoCerts
+		return nil, ErrNoCerts
 	}
 	return pool, nil
 }
@@ -220,12 +232,12 @@ func pemPair(key, chain []byte) (tls.Certificate, error) {
 			break
 		}
 		if strings.Contains(block.Type, "ENCRYPTED") || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
-			return tls.Certificate{}, errEncryptedKey
+			return tls.Certificate{}, ErrEncryptedKey
 		}
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return tls.Certificate{}, errBadPair
+		return tls.Certificate{}, ErrBadPair
 	}
 	return pair, nil
 }
