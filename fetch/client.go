@@ -8,8 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"github.com/twmb/franz-go/plugin/kzap"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -82,15 +80,7 @@ func newClient(o clientOptions) (*kgo.Client, error) {
 		kgo.WithLogger(kzap.New(o.log.WithOptions(zap.AddStacktrace(zapcore.DPanicLevel)), kzap.LevelFn(o.level))),
 		kgo.Dialer(o.dial),
 	}
-	switch o.config.Mechanism {
-	case "PLAIN":
-		opts = append(opts, kgo.SASL(plain.Auth{User: o.config.User, Pass: o.config.password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		opts = append(opts, kgo.SASL(scram.Auth{User: o.config.User, Pass: o.config.password}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		opts = append(opts, kgo.SASL(scram.Auth{User: o.config.User, Pass: o.config.password}.AsSha512Mechanism()))
-	}
-	return kgo.NewClient(opts...)
+	return kgo.NewClient(append(opts, o.config.login()...)...)
 }
 
 // dial opens a connection, with TLS if the mirror says so.

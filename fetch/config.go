@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"kagami/messages"
-	"kagami/messages/jaas"
 )
 
 // Names of a mirror's connection configs (spec: configs.md "Connection").
@@ -21,6 +20,7 @@ const (
 	keyClientCallback   = "sasl.client.callback.handler.class"
 	keyLoginCallback    = "sasl.login.callback.handler.class"
 	keyLoginClass       = "sasl.login.class"
+	keyTokenEndpoint    = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // the name of a setting
 	keyTLSProtocol      = "ssl.protocol"
 	keyTLSProtocols     = "ssl.enabled.protocols"
 	keyTLSCiphers       = "ssl.cipher.suites"
@@ -45,12 +45,13 @@ type Config struct {
 	Bootstrap []string
 	// Protocol is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
 	Protocol string
-	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; "" without SASL.
+	// Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; "" without SASL.
 	Mechanism string
-	// User is the login name; "" without SASL.
+	// User is the login name, of OAUTHBEARER the client id; "" without SASL.
 	User string
 
 	password string
+	tokens   *tokens      // of OAUTHBEARER, shared by all connections; else nil
 	tls      *tlsSettings // nil without TLS
 	// unusable is a setting that may be stored but not used: refused at connect
 	// time (configs.md, callback handler classes).
@@ -103,51 +104,6 @@ func ParseConfig(configs map[string]string) (Config, error) {
 		return Config{}, errors.Join(faults...)
 	}
 	return c, nil
-}
-
-// parseSASL refuses mechanisms that we don't have even where SASL isn't used:
-// the mirror would fail on the day its protocol is switched.
-func (c *Config) parseSASL(configs map[string]string, use bool) []error {
-	var faults []error
-	mechanism := valueOr(configs, keyMechanism, "PLAIN")
-	var module string
-	switch mechanism {
-	case "PLAIN":
-		module = "PlainLoginModule"
-	case "SCRAM-SHA-256", "SCRAM-SHA-512":
-		module = "ScramLoginModule"
-	case "GSSAPI", "OAUTHBEARER":
-		return []error{invalid(keyMechanism, "%s is not supported; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are", mechanism)}
-	default:
-		return []error{invalid(keyMechanism, "%q is unknown; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are supported", mechanism)}
-	}
-	for _, key := range []string{keyClientCallback, keyLoginCallback, keyLoginClass} {
-		if configs[key] != "" && use {
-			c.unusable = invalid(key, "Java classes can't be used here; remove it and give the login in %s", keyJAAS)
-		}
-	}
-	text := configs[keyJAAS]
-	if text == "" {
-		if use && c.unusable == nil {
-			faults = append(faults, invalid(keyJAAS, "is required with security.protocol %s", c.Protocol))
-		}
-		return faults
-	}
-	entry, err := jaas.Parse(text)
-	switch {
-	case err != nil:
-		faults = append(faults, invalid(keyJAAS, "%s", err.Error()))
-	case !use:
-	case entry.Module[strings.LastIndexByte(entry.Module, '.')+1:] != module:
-		faults = append(faults, invalid(keyJAAS, "login module for %s must be %s", mechanism, module))
-	case entry.Options["tokenauth"] == "true":
-		faults = append(faults, invalid(keyJAAS, "delegation tokens (tokenauth) are not supported"))
-	case entry.Options["username"] == "" || entry.Options["password"] == "":
-		faults = append(faults, invalid(keyJAAS, "username and password are required"))
-	default:
-		c.Mechanism, c.User, c.password = mechanism, entry.Options["username"], entry.Options["password"]
-	}
-	return faults
 }
 
 // parseBootstrap splits a list of host:port. IPv6 addresses stand in brackets,

@@ -156,6 +156,9 @@ func (e *ConnectionError) Auth() bool {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](e.Err); ok {
 		return true
 	}
+	if token, ok := errors.AsType[*TokenError](e.Err); ok && token.Refused {
+		return true
+	}
 	_, ok := errors.AsType[*StoreError](e.Err)
 	return ok
 }

@@ -89,7 +89,7 @@ func TestCheckValues(t *testing.T) {
 		{"BKS", Mirror(), "ssl.keystore.type", "BKS", `"BKS"`},
 		{"PEM", Mirror(), "ssl.keystore.type", "PEM", ""},
 		{"GSSAPI", Mirror(), "sasl.mechanism", "GSSAPI", "not supported"},
-		{"OAUTHBEARER", Mirror(), "sasl.mechanism", "OAUTHBEARER", "not supported"},
+		{"OAUTHBEARER", Mirror(), "sasl.mechanism", "OAUTHBEARER", ""},
 		{"SCRAM", Mirror(), "sasl.mechanism", "SCRAM-SHA-512", ""},
 		{"no host check", Mirror(), "ssl.endpoint.identification.algorithm", "", ""},
 		{"class", Mirror(), "sasl.login.class", "com.example.Login", ""},

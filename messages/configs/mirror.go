@@ -78,12 +78,13 @@ func mirrorConnectionDefs() []Def {
 			check: oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), Doc: "How to connect to the source."},
 		{Name: "sasl.mechanism", Type: TypeString, Default: new("PLAIN"),
 			check: oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER").
-				only([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, "use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+				only([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}, "use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
 			Doc: "SASL mechanism towards the source."},
-		{Name: "sasl.jaas.config", Type: TypePassword, Doc: "One JAAS login entry with user name and password."},
+		{Name: "sasl.jaas.config", Type: TypePassword, Doc: "One JAAS login entry: username and password; of OAUTHBEARER clientId, clientSecret and, if need be, scope, extension_NAME and ssl.* for the token endpoint."},
+		{Name: "sasl.oauthbearer.token.endpoint.url", Type: TypeString, Doc: "OAUTHBEARER: where tokens are got by the client's credentials, https:// or http://. A token is used again until four fifths of its life are over."},
 		{Name: "sasl.kerberos.service.name", Type: TypeString, Doc: "Kerberos only, which is not supported: stored, without effect."},
 		{Name: "sasl.client.callback.handler.class", Type: TypeClass, Doc: javaClass},
-		{Name: "sasl.login.callback.handler.class", Type: TypeClass, Doc: javaClass},
+		{Name: "sasl.login.callback.handler.class", Type: TypeClass, Doc: javaClass + " Kafka's OAuthBearerLoginCallbackHandler is taken with OAUTHBEARER."},
 		{Name: "sasl.login.class", Type: TypeClass, Doc: javaClass},
 	}
 }

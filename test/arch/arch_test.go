@@ -94,6 +94,7 @@ var third = map[string][]string{
 	"github.com/spf13/pflag":                  {"cmd"},
 	"github.com/magiconair/properties":        {"cmd", "client"},
 	"github.com/xdg-go/scram":                 {"broker"},
+	"golang.org/x/oauth2":                     {"fetch"},
 	"github.com/go-jose/go-jose":              {"broker"},
 	"github.com/pavlo-v-chernykh/":            {"messages"},
 	"software.sslmate.com/src/go-pkcs12":      {"messages"},
