@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -208,6 +209,8 @@ func TestSeveralNodesMissMetadata(t *testing.T) {
 	}
 	n := c.nodes[slow]
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
 	has := n.store.Image().Offset()
 	cancel := n.store.Subscribe(func(d metadata.Delta) {
 		if d.New.Offset() > has {
@@ -228,13 +231,14 @@ func TestSeveralNodesMissMetadata(t *testing.T) {
 	}
 	c.create(adm, "again", 3)
 	big := *c.nodes[1].store.Image().Node(1)
-	for i := range 8 {
-		big.Rack = strings.Repeat(fmt.Sprint(i), 15000)
+	var start int64
+	change := 0
+	await(t, "a metadata log of others that begins above the image", func() error {
+		// A snapshot is begun by a change, and not while another one is written.
+		big.Rack = strings.Repeat(fmt.Sprint(change%10), 15000)
+		change++
 		out := c.nodes[1].controller.Submit(t.Context(), messages.Requester{}, messages.RegisterNode{Node: big})
 		require.NoError(t, errors.Join(out.Err, itemErrors(out.Items)))
-	}
-	var start int64
-	await(t, "a metadata log of others that begins above the image", func() error {
 		if start = c.nodes[1].metaReplica.Log().LogStart(); start <= at+1 {
 			return fmt.Errorf("it begins at %d, the image is at %d", start, at)
 		}
@@ -247,7 +251,7 @@ func TestSeveralNodesMissMetadata(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, n.metaReplica.RaiseLogStart(t.Context(), start)) // as a copy of theirs would begin
-	close(hold)
+	release()
 	await(t, "the image of the others", func() error {
 		if img := n.store.Image(); img.Offset() < c.nodes[1].store.Image().Offset() {
 			return fmt.Errorf("it is at %d", img.Offset())
