@@ -22,20 +22,70 @@ func (p *plan) createACLs(c messages.CreateACLs) {
 		now := p.img.ACL(a)
 		switch {
 		case now == nil:
-			s := metadata.StoredACL{ACL: a, ID: p.env.newID()}
-			if c.Mirror != "" {
-				s.Mirrors = []string{c.Mirror}
-			}
-			p.add(metadata.ACLRecord(s))
-		case len(now.Mirrors) == 0 || slices.Contains(now.Mirrors, c.Mirror):
-		case c.Mirror == "":
-			s := *now
-			s.Mirrors = nil
-			p.add(metadata.ACLRecord(s))
+			p.add(metadata.ACLRecord(metadata.StoredACL{ACL: a, ID: p.env.newID()}))
+		case len(now.Mirrors) > 0:
+			p.ownACL(now, nil)
+		}
+	}
+}
+
+// ownACL says anew whose an entry is.
+func (p *plan) ownACL(now *metadata.StoredACL, mirrors []string) {
+	s := *now
+	s.Mirrors = mirrors
+	p.add(metadata.ACLRecord(s))
+}
+
+// followACLs is metadata-sync.md "ACLs", steps 3 and 4: what is there by now decides, not
+// what was there when the mirror looked. An entry goes when the last mirror that made it
+// sees it no more.
+func (p *plan) followACLs(c messages.FollowACLs) error {
+	m, err := p.mirror(c.Mirror)
+	if err != nil {
+		return err
+	}
+	if err := expectConnection(m, c.Expect); err != nil {
+		return err
+	}
+	seen := make(map[messages.ACL]bool, len(c.Changes))
+	for _, ch := range c.Changes {
+		err := ch.Check()
+		if err == nil && ch.Type == messages.ACLClusterMirror {
+			err = fmt.Errorf("%w: ACLs of cluster mirrors aren't copied", messages.ErrInvalidRequest)
+		}
+		p.item(ch.Name, err)
+		if err != nil || seen[ch.ACL] {
+			continue
+		}
+		seen[ch.ACL] = true
+		now := p.img.ACL(ch.ACL)
+		mine := now != nil && slices.Contains(now.Mirrors, c.Mirror)
+		switch {
+		case now == nil && !ch.Gone:
+			p.add(metadata.ACLRecord(metadata.StoredACL{ACL: ch.ACL, ID: p.env.newID(), Mirrors: []string{c.Mirror}}))
+		case now == nil || len(now.Mirrors) == 0 || mine != ch.Gone: // nothing to do, or an operator's
+		case !ch.Gone:
+			p.ownACL(now, append(slices.Clone(now.Mirrors), c.Mirror))
+		case len(now.Mirrors) == 1:
+			p.add(metadata.RemoveACLRecord(now.ID))
 		default:
-			s := *now
-			s.Mirrors = append(slices.Clone(s.Mirrors), c.Mirror)
-			p.add(metadata.ACLRecord(s))
+			p.ownACL(now, without(now.Mirrors, c.Mirror))
+		}
+	}
+	return nil
+}
+
+func without(mirrors []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(mirrors), func(m string) bool { return m == name })
+}
+
+// leaveACLs gives what a mirror alone has copied to the operator: another mirror of that
+// name must not take it away.
+func (p *plan) leaveACLs(mirror string) {
+	acls := p.img.ACLs()
+	for i := range acls {
+		if now := &acls[i]; slices.Contains(now.Mirrors, mirror) {
+			p.ownACL(now, without(now.Mirrors, mirror))
 		}
 	}
 }

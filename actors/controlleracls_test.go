@@ -13,6 +13,12 @@ func readRight(name string) messages.ACL {
 	return messages.ACL{Type: messages.ACLTopic, Pattern: messages.ACLLiteral, Name: name, Principal: "User:a", Host: "*", Operation: messages.ACLRead, Permission: messages.ACLAllow}
 }
 
+func mirrorRight(name string) messages.ACL {
+	a := readRight(name)
+	a.Type, a.Operation = messages.ACLClusterMirror, messages.ACLAlter
+	return a
+}
+
 func anyOf(kind messages.ACLResourceType) messages.ACLFilter {
 	return messages.ACLFilter{Type: kind, Pattern: messages.ACLPatternAny, Operation: messages.ACLAny, Permission: messages.ACLPermissionAny}
 }
@@ -31,22 +37,68 @@ func TestACLs(t *testing.T) {
 	require.Equal(t, id, w.img.ACL(readRight("t")).ID)
 	require.ErrorIs(t, w.do(messages.CreateACLs{Entries: []messages.ACL{bad}}).Items[0].Err, messages.ErrInvalidRequest)
 
-	// Whose an entry is (OP-31).
-	w.ok(messages.CreateACLs{Entries: []messages.ACL{readRight("t"), readRight("m")}, Mirror: "m1"})
-	w.ok(messages.CreateACLs{Entries: []messages.ACL{readRight("m")}, Mirror: "m2"})
-	require.Empty(t, w.img.ACL(readRight("t")).Mirrors, "an operator's stays an operator's")
-	require.Equal(t, []string{"m1", "m2"}, w.img.ACL(readRight("m")).Mirrors)
-	w.ok(messages.CreateACLs{Entries: []messages.ACL{readRight("m")}})
-	require.Empty(t, w.img.ACL(readRight("m")).Mirrors, "an operator takes it over")
-
-	mirror := readRight("x")
-	mirror.Type, mirror.Operation = messages.ACLClusterMirror, messages.ACLAlter
-	w.ok(messages.CreateACLs{Entries: []messages.ACL{mirror}})
+	mirror := mirrorRight("x")
+	w.ok(messages.CreateACLs{Entries: []messages.ACL{mirror, readRight("m")}})
 	out = w.do(messages.DeleteACLs{Filters: []messages.ACLFilter{anyOf(messages.ACLAnyResource), anyOf(messages.ACLTopic), {}}})
 	require.Len(t, out.Items[0].ACLs, 4)
 	require.Len(t, out.Items[1].ACLs, 3, "what two filters find is in both answers")
 	require.ErrorIs(t, out.Items[2].Err, messages.ErrInvalidRequest)
 	require.Empty(t, w.img.ACLs())
+}
+
+// Whose an entry is (OP-31): a mirror takes away only what mirrors made, and the last of
+// them only what no other one sees.
+func TestFollowACLs(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m1")
+	w.createMirror("m2")
+	follow := func(mirror string, changes ...messages.ACLChange) messages.Outcome {
+		return w.do(messages.FollowACLs{Mirror: mirror, Changes: changes})
+	}
+	has := func(name string) messages.ACLChange { return messages.ACLChange{ACL: readRight(name)} }
+	gone := func(name string) messages.ACLChange { return messages.ACLChange{ACL: readRight(name), Gone: true} }
+	owners := func(name string) []string {
+		t.Helper()
+		require.NotNil(t, w.img.ACL(readRight(name)), name)
+		return w.img.ACL(readRight(name)).Mirrors
+	}
+	w.ok(messages.CreateACLs{Entries: []messages.ACL{readRight("op"), mirrorRight("op")}})
+
+	require.NoError(t, follow("m1", has("op"), has("both"), has("both"), has("one")).Err)
+	require.NoError(t, follow("m2", has("both"), has("two")).Err)
+	require.Empty(t, owners("op"), "an operator's stays an operator's")
+	require.Equal(t, []string{"m1", "m2"}, owners("both"))
+	before := w.img.Offset()
+	require.NoError(t, follow("m2", has("both"), gone("op"), gone("one"), gone("nowhere"), messages.ACLChange{ACL: mirrorRight("op"), Gone: true}).Err)
+	require.Equal(t, before, w.img.Offset(), "neither an operator's nor another mirror's is touched")
+	require.NotNil(t, w.img.ACL(mirrorRight("op")))
+
+	out := follow("m1", messages.ACLChange{ACL: mirrorRight("m1")}, messages.ACLChange{}, gone("both"), gone("one"))
+	require.ErrorIs(t, out.Items[0].Err, messages.ErrInvalidRequest)
+	require.ErrorIs(t, out.Items[1].Err, messages.ErrInvalidRequest)
+	require.NoError(t, outcomeError(messages.Outcome{Items: out.Items[2:]}))
+	require.Equal(t, []string{"m2"}, owners("both"), "another mirror still sees it")
+	require.Nil(t, w.img.ACL(readRight("one")))
+	require.Nil(t, w.img.ACL(mirrorRight("m1")))
+
+	w.ok(messages.CreateACLs{Entries: []messages.ACL{readRight("both")}})
+	require.Empty(t, owners("both"), "an operator takes it over")
+	require.NoError(t, follow("m2", gone("both")).Err)
+	require.Empty(t, owners("both"))
+
+	// What was read with other settings, or for a mirror that is gone, doesn't count.
+	old := messages.FollowACLs{Mirror: "m2", Changes: []messages.ACLChange{gone("two")}, Expect: map[string]string{"bootstrap.servers": "elsewhere:1"}}
+	require.ErrorIs(t, w.do(old).Err, messages.ErrSettingsChanged)
+	old.Expect = map[string]string{"bootstrap.servers": "h:9092"}
+	require.NoError(t, follow("m1", has("two")).Err)
+	w.ok(messages.DeleteMirror{Name: "m2"})
+	require.ErrorIs(t, w.do(old).Err, messages.ErrUnknownMirror)
+	require.Equal(t, []string{"m1"}, owners("two"))
+	w.ok(messages.DeleteMirror{Name: "m1"})
+	require.Empty(t, owners("two"), "a mirror that goes leaves them to the operator")
+	w.createMirror("m1")
+	require.NoError(t, follow("m1", gone("two")).Err)
+	require.Empty(t, owners("two"), "and another one of its name doesn't take them")
 }
 
 func TestScram(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"kagami/fetch"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/persistence/metadata"
 )
 
 // alterConfigs decides IncrementalAlterConfigs (44) and, with Replace,
@@ -69,8 +70,8 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 		if m == nil {
 			return fmt.Errorf("%w: %q", messages.ErrUnknownMirror, c.Name)
 		}
-		if cmd.Expect != nil && !sameConfigs(connectionConfigs(m.Configs), cmd.Expect) {
-			return fmt.Errorf("%w: the connection settings of mirror %s are other ones by now", messages.ErrSettingsChanged, c.Name)
+		if err := expectConnection(m, cmd.Expect); err != nil {
+			return err
 		}
 		r.set, r.old = configs.Mirror(), m.Configs
 	case messages.ResourceGroup:
@@ -284,4 +285,12 @@ func (p *plan) diff(typ messages.ResourceType, name string, old, now map[string]
 			p.setConfig(typ, name, key, nil)
 		}
 	}
+}
+
+// expectConnection refuses what was decided while a mirror had other connection settings.
+func expectConnection(m *metadata.Mirror, expect map[string]string) error {
+	if expect != nil && !sameConfigs(connectionConfigs(m.Configs), expect) {
+		return fmt.Errorf("%w: the connection settings of mirror %s are other ones by now", messages.ErrSettingsChanged, m.Name)
+	}
+	return nil
 }

@@ -84,6 +84,8 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.createACLs(c)
 	case messages.DeleteACLs:
 		p.deleteACLs(c)
+	case messages.FollowACLs:
+		p.mirrorRequest(func() error { return p.followACLs(c) })
 	case messages.AlterScram:
 		p.alterScram(c)
 	default:

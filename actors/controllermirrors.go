@@ -68,6 +68,7 @@ func (p *plan) deleteMirror(c messages.DeleteMirror) error {
 			p.setConfig(messages.ResourceTopic, t.Name, configs.MirrorCopiedConfigs, nil)
 		}
 	}
+	p.leaveACLs(c.Name)
 	for _, key := range slices.Sorted(maps.Keys(m.Configs)) {
 		p.setConfig(messages.ResourceClusterMirror, c.Name, key, nil)
 	}

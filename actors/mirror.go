@@ -28,6 +28,7 @@ type MirrorSettings struct {
 	Refresh        time.Duration // mirror.metadata.refresh.interval.ms, at least refreshPauseMin
 	Fetchers       int32         // mirror.num.replica.fetchers
 	RequestTimeout time.Duration // replica.socket.timeout.ms
+	Authorizes     bool          // authorizer.class.name is set: ACLs mean something here
 	// Worker has the fetch settings; identity and connection are filled in.
 	Worker fetch.WorkerConfig
 }

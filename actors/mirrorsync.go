@@ -25,6 +25,7 @@ const (
 	SyncTopicConfigs SyncTask = iota + 1
 	SyncGroups
 	SyncShareGroups
+	SyncACLs
 )
 
 // String names the task in logs.
@@ -36,6 +37,8 @@ func (t SyncTask) String() string {
 		return "offsets of consumer groups"
 	case SyncShareGroups:
 		return "offsets of share groups"
+	case SyncACLs:
+		return "ACLs"
 	default:
 		return "unknown"
 	}
@@ -49,6 +52,7 @@ var syncTasks = []struct {
 	{SyncTopicConfigs, (*syncer).topicConfigs},
 	{SyncGroups, (*syncer).groups},
 	{SyncShareGroups, (*syncer).shareGroups},
+	{SyncACLs, (*syncer).acls},
 }
 
 // syncTaskTimeout bounds one task: one that hangs costs the others that long at most.
@@ -56,8 +60,8 @@ const syncTaskTimeout = 2 * time.Minute
 
 // syncCounts are of all mirrors of a node, since its start.
 type syncCounts struct {
-	failed [SyncShareGroups + 1]atomic.Int64 // by task
-	cycles atomic.Int64                      // that ended
+	failed [SyncACLs + 1]atomic.Int64 // by task
+	cycles atomic.Int64               // that ended
 }
 
 // SyncErrors is how often a task has failed since the start.
@@ -85,7 +89,7 @@ func (m *mirror) sync(c actor.Context, r refreshResult) {
 	s := &syncer{
 		refresher: m.refresher("sync"), peers: m.peers, wall: m.clock, view: r.view, healthy: map[string]struct{}{}, told: m.told, count: func(t SyncTask) { m.syncs.failed[t].Add(1) },
 	}
-	s.source = m.syncSource
+	s.source, s.authorizes = m.syncSource, m.settings().Authorizes
 	for _, name := range r.healthy {
 		s.healthy[name] = struct{}{}
 	}
@@ -128,6 +132,8 @@ type syncer struct {
 	healthy map[string]struct{} // topics that are the same ones on both sides
 	told    *onceTold
 	count   func(SyncTask)
+
+	authorizes bool // there is an authorizer here
 }
 
 // run carries out one task after the other; one that fails stops none.

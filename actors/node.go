@@ -167,6 +167,7 @@ func (n *Node) mirrorSettings() MirrorSettings {
 		Refresh:        max(n.config.RefreshPause, ms(configs.MirrorRefreshInterval)),
 		Fetchers:       int32(v.Int64(configs.MirrorNumReplicaFetchers)),
 		RequestTimeout: ms(configs.ReplicaSocketTimeout),
+		Authorizes:     v.String(configs.AuthorizerClass) != "",
 		Worker: fetch.WorkerConfig{
 			MaxWait:           ms(configs.ReplicaFetchWaitMax),
 			MinBytes:          int32(v.Int64(configs.ReplicaFetchMinBytes)),

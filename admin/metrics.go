@@ -20,6 +20,7 @@ type Sample struct {
 	ConfigErrors  int64                  // syncs of topic configs that failed, likewise
 	GroupErrors   int64                  // and of offsets of consumer groups
 	ShareErrors   int64                  // and of share groups
+	ACLErrors     int64                  // syncs of ACLs that failed, likewise
 	Partitions    []PartitionSample      // those that are being copied
 	Fetchers      int                    // workers
 	Workers       []WorkerSample
@@ -119,6 +120,10 @@ func mirrorMetrics() []metric {
 		{
 			name: manager + "share_group_offset_sync_error_total", help: "Syncs of share group offsets that failed, as a whole or for some groups.", kind: prometheus.CounterValue,
 			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.ShareErrors)) },
+		},
+		{
+			name: manager + "acl_sync_error_total", help: "Syncs of ACLs that failed.", kind: prometheus.CounterValue,
+			values: func(s *Sample, add func(float64, ...string)) { add(float64(s.ACLErrors)) },
 		},
 		{
 			name: fetcher + "max_lag", help: "Largest lag, records, of all partitions that are being copied.", kind: prometheus.GaugeValue,

@@ -23,7 +23,7 @@ func TestMetricsGolden(t *testing.T) {
 	h := MetricsHandler(func() Sample {
 		return Sample{
 			States:        map[messages.State]int{messages.StateMirroring: 2, messages.StateFailed: 1},
-			RefreshErrors: 4, ConfigErrors: 5, GroupErrors: 6, ShareErrors: 7, Fetchers: 1, DeadFetchers: 1, Version: "v1.2.3",
+			RefreshErrors: 4, ConfigErrors: 5, GroupErrors: 6, ShareErrors: 7, ACLErrors: 8, Fetchers: 1, DeadFetchers: 1, Version: "v1.2.3",
 			Workers: []WorkerSample{
 				{ClientID: "broker-1-fetcher-0-mirror-m", Mirror: "m", Host: "a.example", Port: "9092", Requests: 50, Bytes: 111, Rate: 2.5},
 				{ClientID: "broker-1-fetcher-0-mirror-m", Mirror: "m", Host: "b.example", Port: "9092", Requests: 3, Rate: 0.5},

@@ -100,11 +100,18 @@ type SourceACL struct {
 
 // ACLs reads every ACL of the source. Without an authorizer there the error
 // wraps [ErrSecurityDisabled]. The answer is whole or an error.
-func (s *Source) ACLs(ctx context.Context) ([]SourceACL, error) {
+func (s *Source) ACLs(ctx context.Context) ([]SourceACL, error) { return s.acls(ctx, s.client) }
+
+// ACLsOf is ACLs as one broker knows them: it may lag behind the others.
+func (s *Source) ACLsOf(ctx context.Context, b Broker) ([]SourceACL, error) {
+	return s.acls(ctx, s.client.Broker(int(b.ID)))
+}
+
+func (s *Source) acls(ctx context.Context, from kmsg.Requestor) ([]SourceACL, error) {
 	req := kmsg.NewPtrDescribeACLsRequest()
 	req.ResourceType, req.ResourcePatternType = kmsg.ACLResourceTypeAny, kmsg.ACLResourcePatternTypeAny
 	req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
-	kresp, err := s.client.Request(ctx, req)
+	kresp, err := from.Request(ctx, req)
 	if err != nil {
 		return nil, s.unanswered("DescribeAcls", err)
 	}

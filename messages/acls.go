@@ -122,6 +122,15 @@ func (a ACL) Compare(o ACL) int {
 		cmp.Compare(a.Host, o.Host), cmp.Compare(a.Operation, o.Operation), cmp.Compare(a.Permission, o.Permission))
 }
 
+// String is the entry in one line, for logs and audits.
+func (a ACL) String() string {
+	name := a.Name
+	if a.Pattern == ACLPrefixed {
+		name = "prefix " + name
+	}
+	return fmt.Sprintf("%s %s %s %s %s from %s", a.Permission, a.Principal, a.Operation, a.Type, name, a.Host)
+}
+
 // aclOperations are the operations that make sense on a type, beside All.
 var aclOperations = map[ACLResourceType][]ACLOperation{
 	ACLTopic:           {ACLRead, ACLWrite, ACLCreate, ACLDescribe, ACLDelete, ACLAlter, ACLDescribeConfigs, ACLAlterConfigs},
@@ -221,16 +230,30 @@ func (a ACL) Covers(name string) bool {
 	return a.Name == name || a.Name == ACLWildcard
 }
 
-// CreateACLs adds entries; one item per entry in the answer. One that is there already is
-// no fault. Mirror is the mirror that copies them, "" for an operator.
-type CreateACLs struct {
-	Entries []ACL
-	Mirror  string
-}
+// CreateACLs adds an operator's entries; one item per entry in the answer. One that is
+// there already is no fault.
+type CreateACLs struct{ Entries []ACL }
 
 // DeleteACLs removes what filters find; one item per filter in the answer, with the
 // entries in ACLs.
 type DeleteACLs struct{ Filters []ACLFilter }
 
+// FollowACLs is what a mirror changes to follow its source's entries, in this order; one
+// item per change in the answer. Only entries that mirrors made are ever changed or
+// removed (OP-31), and none about cluster mirrors is made.
+type FollowACLs struct {
+	Mirror  string
+	Changes []ACLChange
+	// Expect is as in [AlterConfigs]: what was read of an earlier source doesn't count.
+	Expect map[string]string
+}
+
+// ACLChange is an entry that a mirror's source has, or (Gone) has no more.
+type ACLChange struct {
+	ACL
+	Gone bool
+}
+
 func (CreateACLs) command() {}
 func (DeleteACLs) command() {}
+func (FollowACLs) command() {}

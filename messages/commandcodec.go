@@ -36,6 +36,7 @@ func commandNames() map[string]func(d *json.Decoder) (Command, error) {
 		"ReassignPartitions":  decodeCommand[ReassignPartitions],
 		"CreateACLs":          decodeCommand[CreateACLs],
 		"DeleteACLs":          decodeCommand[DeleteACLs],
+		"FollowACLs":          decodeCommand[FollowACLs],
 		"AlterScram":          decodeCommand[AlterScram],
 	}
 }

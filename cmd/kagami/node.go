@@ -369,7 +369,7 @@ func (n *node) sample() admin.Sample {
 	s := admin.Sample{
 		States: map[messages.State]int{}, RefreshErrors: n.mirroring.Mirrors.RefreshErrors(), Groups: n.groupSample(),
 		ConfigErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncTopicConfigs), GroupErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncGroups),
-		ShareErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncShareGroups),
+		ShareErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncShareGroups), ACLErrors: n.mirroring.Mirrors.SyncErrors(actors.SyncACLs),
 	}
 	n.sampleTraffic(&s)
 	n.sampleTxns(&s)

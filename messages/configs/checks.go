@@ -165,49 +165,14 @@ func bootstrap() check {
 	}}
 }
 
-// aclRules checks mirror.acl.include: resourceType;resourceName;operation;
-// permissionType;principal, trailing parts left out, "*" for any.
+// aclRules checks mirror.acl.include.
 func aclRules() check {
 	return check{"rules type;name;operation;permission;principal, or *", func(v string) string {
-		for _, rule := range messages.ParseList(v) {
-			if why := aclRuleFault(rule); why != "" {
-				return fmt.Sprintf("has the rule %q: %s", rule, why)
-			}
+		if _, err := CompileACLRules(messages.ParseList(v)); err != nil {
+			return err.Error()
 		}
 		return ""
 	}}
-}
-
-func aclRuleFault(rule string) string {
-	parts := strings.Split(rule, ";")
-	if len(parts) > 5 {
-		return "it has more than five parts"
-	}
-	known := [][]string{
-		{"TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"},
-		nil,
-		{
-			"ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS",
-			"ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
-		},
-		{"ALLOW", "DENY"},
-		nil,
-	}
-	for i, part := range parts {
-		part = strings.TrimSpace(part)
-		switch {
-		case part == "*":
-		case known[i] != nil:
-			if !slices.Contains(known[i], strings.ToUpper(part)) {
-				return fmt.Sprintf("%q is none of %s", part, strings.Join(known[i], ", "))
-			}
-		default:
-			if _, err := messages.CompilePatterns([]string{part}); err != nil {
-				return err.Error()
-			}
-		}
-	}
-	return ""
 }
 
 // listeners is a list of NAME://host:port.

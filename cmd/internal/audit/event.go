@@ -30,6 +30,9 @@ const (
 	KindTopicSet   Kind = "topic-configs"  // other settings of a mirror topic
 	KindGrown      Kind = "partitions"     // it has more partitions
 	KindLeader     Kind = "leader-changed" // a partition: leader or leader epoch
+	KindACLs       Kind = "acls-copied"    // from the source
+	KindACLsGone   Kind = "acls-removed"   // that this mirror had copied
+	KindACLsLeft   Kind = "acls-left"      // they are the operator's, or another mirror's, alone from here on
 )
 
 // Where an event was read.

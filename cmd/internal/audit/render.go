@@ -60,7 +60,7 @@ func (e Event) what() string {
 		return "DAMAGED RECORD"
 	case KindStart, KindPause, KindResume, KindStop:
 		return string(e.Kind) + " requested"
-	case KindForgotten, KindCreated, KindConfigs, KindDeleted, KindLeft, KindTopicGone, KindTopicSet, KindGrown:
+	case KindForgotten, KindCreated, KindConfigs, KindDeleted, KindLeft, KindTopicGone, KindTopicSet, KindGrown, KindACLs, KindACLsGone, KindACLsLeft:
 	}
 	return strings.ReplaceAll(string(e.Kind), "-", " ")
 }

@@ -68,6 +68,7 @@ func (r *requests) take(b []byte) ([]Event, error) {
 	if e, ok := r.mirrorEvent(step, at); ok {
 		out = append(out, e)
 	}
+	out = append(out, r.aclEvents(step, at)...)
 	for _, name := range slices.Sorted(maps.Keys(step.Delta.Topics)) {
 		out = append(out, r.topicEvents(step, name, at)...)
 	}
