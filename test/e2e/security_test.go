@@ -102,23 +102,25 @@ func (n *secureNode) says(class string, args ...string) string {
 	return res.Stdout
 }
 
-// tokenFiles are a key set and a token of user svc that one of its keys has signed.
-func tokenFiles(t *testing.T) (keys, token string) {
+// signer is the file of a key set, and makes tokens of a user that a key of it has signed.
+func signer(t *testing.T) (keys string, sign func(user string, life time.Duration) string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	keys, token = filepath.Join(dir, "jwks.json"), filepath.Join(dir, "token.jwt")
+	keys = filepath.Join(t.TempDir(), "jwks.json")
 	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(keys, set, 0o600))
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	jws, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
 	require.NoError(t, err)
-	now := time.Now()
-	text, err := jwt.Signed(signer).Claims(map[string]any{"sub": "svc", "scope": "all", "iat": now.Unix(), "exp": now.Add(time.Hour).Unix()}).Serialize()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(token, []byte(text), 0o600))
-	return keys, token
+	return keys, func(user string, life time.Duration) string {
+		now := time.Now()
+		text, err := jwt.Signed(jws).Claims(map[string]any{"sub": user, "iss": "idp", "aud": "kafka", "scope": "all", "iat": now.Unix(), "exp": now.Add(life).Unix()}).Serialize()
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}
 }
 
 // TestSecurityJavaTools: users, rights and data with Kafka's own tools over SASL_SSL.
@@ -127,7 +129,9 @@ func TestSecurityJavaTools(t *testing.T) {
 	kafka.RequireProgram(t, "keytool")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
-	keys, token := tokenFiles(t)
+	keys, sign := signer(t)
+	token := filepath.Join(t.TempDir(), "token.jwt")
+	require.NoError(t, os.WriteFile(token, []byte(sign("svc", time.Hour)), 0o600))
 	n := startSecure(ctx, t, map[string]string{
 		"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file://" + keys,
 		"connections.max.reauth.ms": "1500", // shorter than what the producer takes (C44)
