@@ -3,8 +3,6 @@ package cases
 import (
 	"fmt"
 
-	"github.com/stretchr/testify/require"
-
 	"kagami/messages"
 	"kagami/test/kafka/stub"
 )
@@ -25,21 +23,35 @@ func (w *world) groupCommits(topic string, partition int32, offset int64) {
 }
 
 // groupAt is what the group has committed on the node, -1 for nothing.
-func (w *world) groupAt(topic string, partition int32) int64 {
+func (w *world) groupAt(topic string, partition int32) (at int64) {
 	w.t.Helper()
+	w.await(func() (err error) {
+		at, err = w.askGroup(topic, partition)
+		return err
+	})
+	return at
+}
+
+// askGroup fails while the group's coordinator is about to begin.
+func (w *world) askGroup(topic string, partition int32) (int64, error) {
 	fetched, err := w.kadm().FetchOffsets(w.ctx, w.group())
-	require.NoError(w.t, err)
-	if o, ok := fetched.Lookup(topic, partition); ok {
-		require.NoError(w.t, o.Err)
-		return o.At
+	if err != nil {
+		return 0, err
 	}
-	return -1
+	if o, ok := fetched.Lookup(topic, partition); ok {
+		return o.At, o.Err
+	}
+	return -1, nil
 }
 
 func (w *world) awaitGroup(topic string, partition int32, want int64) {
 	w.t.Helper()
 	w.await(func() error {
-		if at := w.groupAt(topic, partition); at != want {
+		at, err := w.askGroup(topic, partition)
+		if err != nil {
+			return err
+		}
+		if at != want {
 			return fmt.Errorf("the group is at %d of %s-%d, want %d", at, topic, partition, want)
 		}
 		return nil

@@ -33,9 +33,9 @@ const (
 	stopEpoch  int32 = 3  // of what the source wrote
 	aheadEpoch int32 = 40 // of a batch that needs a raised epoch here
 	// linksMax is how many connections one mirror of one topic has to one broker:
-	// those of its metadata and of its fetcher, and one of each that is being
-	// replaced.
-	linksMax = 4
+	// those of its metadata, of its syncs and of its fetcher, and one of each that is
+	// being replaced.
+	linksMax = 6
 )
 
 // stopCell is one partition in one state behind one source that fails.
