@@ -23,7 +23,7 @@ func TestSlowReadersAndGarbage(t *testing.T) {
 	a, b := startCluster(t, "A", nil), startCluster(t, "B", nil)
 	w := single(t, b, a)
 	require.NoError(t, w.newTopic("t", 2))
-	require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), "t-0", e2e.Records{Count: 3000, Size: 10_000}))
+	require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), "t-0", e2e.Records{Count: 3000, Size: 10_000}, wholeInSegment))
 	w.poll(settleWithin, "mirror", w.create)
 	w.normalise()
 	w.poll(settleWithin, "mirroring", w.mirroring)

@@ -43,7 +43,7 @@ func TestNothingGrows(t *testing.T) {
 		w.poll(settleWithin, "mirror", w.create)
 		w.normalise()
 		for _, name := range names {
-			require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), name, e2e.Records{Count: 20}))
+			require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), name, e2e.Records{Count: 20}, wholeInSegment))
 		}
 		w.poll(settleWithin, "mirroring", w.mirroring)
 		w.fault(Reset)

@@ -23,7 +23,7 @@ func TestPowerCutOfSource(t *testing.T) {
 			require.NoError(t, w.newTopic("t", 1))
 			put := func(from, count int) {
 				t.Helper()
-				require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), "t-0", e2e.Records{Count: count, From: from, PerFlush: 1}))
+				require.NoError(t, e2e.Produce(t.Context(), a.node.Bootstrap(), "t-0", e2e.Records{Count: count, From: from, PerFlush: 1}, wholeInSegment))
 			}
 			put(0, 20)
 			w.poll(settleWithin, "mirror", w.create)

@@ -26,7 +26,7 @@ func (w *world) newVictim() {
 	name := fmt.Sprintf("v-%d", w.made-1)
 	ctx, cancel := w.short()
 	defer cancel()
-	err := e2e.Produce(ctx, w.source().node.Bootstrap(), name, e2e.Records{Count: 20})
+	err := e2e.Produce(ctx, w.source().node.Bootstrap(), name, e2e.Records{Count: 20}, wholeInSegment)
 	w.note("victim %s: %v, start: %v", name, err, w.start(ctx, []string{name}))
 }
 
@@ -47,7 +47,7 @@ func (w *world) deleteVictim(again bool) {
 	_, err = adm.CreateTopic(ctx, 1+w.rng.Int32N(3), 1, nil, name)
 	w.note("%s made anew: %v", name, err)
 	if err == nil {
-		_ = e2e.Produce(ctx, w.source().node.Bootstrap(), name, e2e.Records{Count: 30, From: 5000})
+		_ = e2e.Produce(ctx, w.source().node.Bootstrap(), name, e2e.Records{Count: 30, From: 5000}, wholeInSegment)
 	}
 }
 

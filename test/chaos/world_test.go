@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +58,12 @@ type cluster struct {
 	frozen bool
 }
 
+// segmentBytes is small, so that logs roll; a client's batch must fit.
+const segmentBytes = 64 << 10
+
+// wholeInSegment makes a producer send no batch that is refused for its size.
+var wholeInSegment = kgo.ProducerBatchMaxBytes(segmentBytes - 1024)
+
 // startCluster starts a node whose clients come in directly and whose peers come
 // in by the proxy, whatever the metadata tells them.
 func startCluster(t *testing.T, name string, props map[string]string) *cluster {
@@ -72,7 +79,7 @@ func startClusterIn(t *testing.T, name, dir string, props map[string]string) *cl
 		"kagami.pprof.enable":                "true",
 		"mirror.failed.retry.max.backoff.ms": "2000",
 		"replica.socket.timeout.ms":          "3000",
-		"log.segment.bytes":                  "65536",
+		"log.segment.bytes":                  strconv.Itoa(segmentBytes),
 		"log.retention.check.interval.ms":    "1000",
 	}
 	maps.Copy(all, props)
@@ -373,7 +380,7 @@ func patient(bootstrap string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(bootstrap), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RecordRetries(1 << 20), kgo.UnknownTopicRetries(1 << 20), kgo.RetryTimeout(2 * time.Minute),
-		kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(500 * time.Millisecond),
+		kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(500 * time.Millisecond), wholeInSegment,
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 	}
 }
