@@ -102,6 +102,21 @@ func (v *SourceView) Leader(tp messages.TopicPartition) (l fetch.Leader, id mess
 	return p.Leader, t.ID, p.Err == nil && p.Leader.ID != messages.NoNode && p.Leader.Host != ""
 }
 
+// leaderless is errLeaderUnknown with what the source says of the partition.
+func (v *SourceView) leaderless(tp messages.TopicPartition) error {
+	var why error
+	if v != nil {
+		t := v.Topics[tp.Topic]
+		if why = t.Err; why == nil && int(tp.Partition) < len(t.Partitions) {
+			why = t.Partitions[tp.Partition].Err
+		}
+	}
+	if why == nil {
+		return fmt.Errorf("%w: %s", errLeaderUnknown, tp)
+	}
+	return fmt.Errorf("%w: %s: %w", errLeaderUnknown, tp, why)
+}
+
 // Messages to a mirror.
 type (
 	// mirrorFetch asks for a fetcher; leader overrides the view when a source

@@ -116,7 +116,7 @@ func (m *mirror) retryHeld(c actor.Context, err error) {
 		case err != nil:
 			m.release(c, tp, fmt.Errorf("%w: %s: %w", errLeaderUnknown, tp, err))
 		default:
-			m.release(c, tp, fmt.Errorf("%w: %s", errLeaderUnknown, tp))
+			m.release(c, tp, m.view.Load().leaderless(tp))
 		}
 	}
 }

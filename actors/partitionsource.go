@@ -141,7 +141,7 @@ func (l MirrorLink) SourceEpoch(ctx context.Context, mirror string, tp messages.
 	}
 	leader, _, ok := seen.view.Leader(tp)
 	if !ok {
-		return messages.NoEpoch, fmt.Errorf("%w: %s", errLeaderUnknown, tp)
+		return messages.NoEpoch, seen.view.leaderless(tp)
 	}
 	return leader.Epoch, nil
 }

@@ -68,8 +68,12 @@ func (m mirrors) Describe(_ context.Context, mirror string) ([]broker.MirrorPart
 			LogEnd: messages.NoOffset, SeenSourceOffset: messages.NoOffset, SeenSourceAge: -1,
 		}
 		if l := h.Lag(); l != nil {
-			if s := l.Snapshot(); !s.SeenAt.IsZero() {
+			s := l.Snapshot()
+			if !s.SeenAt.IsZero() {
 				row.SeenSourceOffset, row.SeenSourceAge = s.Seen, max(0, m.clock.Now().Sub(s.SeenAt))
+			}
+			if s.LastError != nil && row.State.Error == "" && row.State.State == messages.StateMirroring {
+				row.State.Error = s.LastError.Err.Error() // it stays in MIRRORING, and stands still
 			}
 		}
 		if r, err := m.replicas.Get(h.TopicPartition); err == nil {
