@@ -20,6 +20,7 @@ const (
 	keyClientCallback   = "sasl.client.callback.handler.class"
 	keyLoginCallback    = "sasl.login.callback.handler.class"
 	keyLoginClass       = "sasl.login.class"
+	keyKerberosService  = "sasl.kerberos.service.name"
 	keyTokenEndpoint    = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // the name of a setting
 	keyTLSProtocol      = "ssl.protocol"
 	keyTLSProtocols     = "ssl.enabled.protocols"
@@ -45,14 +46,15 @@ type Config struct {
 	Bootstrap []string
 	// Protocol is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
 	Protocol string
-	// Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; "" without SASL.
+	// Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI; "" without SASL.
 	Mechanism string
-	// User is the login name, of OAUTHBEARER the client id; "" without SASL.
+	// User is the login name, of OAUTHBEARER the client id, of GSSAPI the principal; "" without SASL.
 	User string
 
 	password string
-	tokens   *tokens      // of OAUTHBEARER, shared by all connections; else nil
-	tls      *tlsSettings // nil without TLS
+	tokens   *tokens        // of OAUTHBEARER, shared by all connections; else nil
+	kerberos *kerberosLogin // of GSSAPI, else nil
+	tls      *tlsSettings   // nil without TLS
 	// unusable is a setting that may be stored but not used: refused at connect
 	// time (configs.md, callback handler classes).
 	unusable error

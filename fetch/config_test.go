@@ -57,7 +57,14 @@ func TestParseConfig(t *testing.T) {
 			base("security.protocol", "SASL_SSL", "sasl.mechanism", "SCRAM-SHA-512", "sasl.jaas.config", `x.ScramLoginModule required username=bob password='p';`),
 			"SASL_SSL a:1 as bob by SCRAM-SHA-512", nil,
 		},
-		"Kerberos":                     {base("security.protocol", "SASL_SSL", "sasl.mechanism", "GSSAPI"), "", []string{`"GSSAPI" is not supported`}},
+		"unknown mechanism": {base("sasl.mechanism", "DIGEST-MD5"), "", []string{`"DIGEST-MD5" is not supported`}},
+		"GSSAPI": {
+			base("security.protocol", "SASL_SSL", "sasl.mechanism", "GSSAPI", "sasl.kerberos.service.name", "kafka",
+				"sasl.jaas.config", `com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="/x.keytab" principal="mirror/host@REALM";`),
+			"SASL_SSL a:1 as mirror/host@REALM by GSSAPI", nil,
+		},
+		"GSSAPI of a session":          {base("security.protocol", "SASL_SSL", "sasl.mechanism", "GSSAPI", "sasl.jaas.config", `Krb5LoginModule required useTicketCache=true;`), "", []string{"sasl.kerberos.service.name", "keyTab and principal", "useKeyTab=true"}},
+		"GSSAPI of two names":          {base("security.protocol", "SASL_SSL", "sasl.mechanism", "GSSAPI", "sasl.kerberos.service.name", "kafka", "sasl.jaas.config", `Krb5LoginModule required useKeyTab=true keyTab="/x" principal="m" serviceName="other";`), "", []string{"serviceName"}},
 		"OAUTHBEARER without endpoint": {base("security.protocol", "SASL_SSL", "sasl.mechanism", "OAUTHBEARER", "sasl.jaas.config", `x.OAuthBearerLoginModule required clientId="app";`), "", []string{"sasl.oauthbearer.token.endpoint.url: is required", "clientId and clientSecret"}},
 		"OAUTHBEARER": {
 			base("security.protocol", "SASL_SSL", "sasl.mechanism", "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url", "https://idp/token",

@@ -159,6 +159,9 @@ func (e *ConnectionError) Auth() bool {
 	if token, ok := errors.AsType[*TokenError](e.Err); ok && token.Refused {
 		return true
 	}
+	if _, ok := errors.AsType[*KerberosError](e.Err); ok {
+		return true
+	}
 	_, ok := errors.AsType[*StoreError](e.Err)
 	return ok
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/kerberos"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -16,10 +17,10 @@ import (
 // entries name for each (without its package).
 var loginModules = map[string]string{ //nolint:gosec // names of classes
 	"PLAIN": "PlainLoginModule", "SCRAM-SHA-256": "ScramLoginModule", "SCRAM-SHA-512": "ScramLoginModule",
-	"OAUTHBEARER": "OAuthBearerLoginModule",
+	"OAUTHBEARER": "OAuthBearerLoginModule", "GSSAPI": "Krb5LoginModule",
 }
 
-const mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER are supported"
+const mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and GSSAPI are supported"
 
 // tokenHandlers are Kafka's own classes that ask a token endpoint, which is what we do
 // without being told.
@@ -65,6 +66,9 @@ func (c *Config) parseSASL(configs map[string]string, use bool) []error {
 	case mechanism == "OAUTHBEARER":
 		c.Mechanism = mechanism
 		return append(faults, c.parseTokens(endpoint, entry.Options)...)
+	case mechanism == "GSSAPI":
+		c.Mechanism = mechanism
+		return append(faults, c.parseKerberos(valueOr(configs, keyKerberosService, ""), entry.Options)...)
 	case entry.Options["tokenauth"] == "true":
 		return append(faults, invalid(keyJAAS, "delegation tokens (tokenauth) are not supported"))
 	case entry.Options["username"] == "" || entry.Options["password"] == "":
@@ -86,6 +90,8 @@ func (c Config) login() []kgo.Opt {
 		return []kgo.Opt{kgo.SASL(scram.Auth{User: c.User, Pass: c.password}.AsSha512Mechanism())}
 	case "OAUTHBEARER":
 		return []kgo.Opt{kgo.SASL(oauth.Oauth(c.tokens.auth))}
+	case "GSSAPI":
+		return []kgo.Opt{kgo.SASL(kerberos.Kerberos(c.kerberos.auth))}
 	}
 	return nil
 }

@@ -91,19 +91,6 @@ func (c check) notEmpty() check {
 	}}
 }
 
-// only refuses values that Kafka knows and this server doesn't support.
-func (c check) only(supported []string, instead string) check {
-	return check{c.text + " (supported: " + strings.Join(supported, ", ") + ")", func(v string) string {
-		if why := c.fn(v); why != "" {
-			return why
-		}
-		if !slices.Contains(supported, v) {
-			return "is not supported: " + instead
-		}
-		return ""
-	}}
-}
-
 // unsupported refuses everything but one value of a key that Kafka has.
 func unsupported(allowed, what string) check {
 	return check{"only " + allowed, func(v string) string {

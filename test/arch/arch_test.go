@@ -95,6 +95,7 @@ var third = map[string][]string{
 	"github.com/magiconair/properties":        {"cmd", "client"},
 	"github.com/xdg-go/scram":                 {"broker"},
 	"golang.org/x/oauth2":                     {"fetch"},
+	"github.com/jcmturner/":                   {"fetch"},
 	"github.com/go-jose/go-jose":              {"broker"},
 	"github.com/pavlo-v-chernykh/":            {"messages"},
 	"software.sslmate.com/src/go-pkcs12":      {"messages"},
