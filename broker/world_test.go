@@ -78,7 +78,7 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 		o(w, &cfg)
 	}
 	log := zap.NewNop()
-	if testing.Verbose() {
+	if _, fuzz := tb.(*testing.F); testing.Verbose() && !fuzz { // a fuzz target's own log can't be written to while it runs
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
 	}
 	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Shares: fakeShares{w}, Transactions: w.txns, Authorizer: w}, w.clk, log)

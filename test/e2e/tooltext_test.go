@@ -183,7 +183,8 @@ func alike(c toolCall, r kafka.Result) string {
 	}
 	var out []string
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "\tat ") { // of a stack trace
+		// Of a stack trace; and a first connection fails now and then on a busy machine.
+		if strings.HasPrefix(line, "\tat ") || strings.Contains(line, "could not be established. Node may not be available") {
 			continue
 		}
 		out = append(out, strings.TrimRight(line, " \t\n"))
