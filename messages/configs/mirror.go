@@ -78,7 +78,7 @@ func mirrorConnectionDefs() []Def {
 			check: oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), Doc: "How to connect to the source."},
 		{Name: "sasl.mechanism", Type: TypeString, Default: new("PLAIN"),
 			check: oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
-			Doc: "SASL mechanism towards the source."},
+			Doc:   "SASL mechanism towards the source."},
 		{Name: "sasl.jaas.config", Type: TypePassword, Doc: "One JAAS login entry: username and password; of OAUTHBEARER clientId, clientSecret and, if need be, scope, extension_NAME and ssl.* for the token endpoint; of GSSAPI useKeyTab=true, keyTab and principal."},
 		{Name: "sasl.oauthbearer.token.endpoint.url", Type: TypeString, Doc: "OAUTHBEARER: where tokens are got by the client's credentials, https:// or http://. A token is used again until four fifths of its life are over."},
 		{Name: "sasl.kerberos.service.name", Type: TypeString, Doc: "GSSAPI: the first part of the principals of the source's brokers. KDCs are read from the node's /etc/krb5.conf, or the file that its environment names in KRB5_CONFIG."},
