@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jcmturner/gokrb5/v8/krberror"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kagami/messages"
@@ -160,6 +161,9 @@ func (e *ConnectionError) Auth() bool {
 		return true
 	}
 	if _, ok := errors.AsType[*KerberosError](e.Err); ok {
+		return true
+	}
+	if kdc, ok := errors.AsType[krberror.Krberror](e.Err); ok && kdc.RootCause == krberror.KDCError {
 		return true
 	}
 	_, ok := errors.AsType[*StoreError](e.Err)

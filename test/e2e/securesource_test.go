@@ -80,12 +80,13 @@ type securedKafka struct {
 	right   map[string]map[string]string // configs of a mirror, by listener
 	wrong   map[string]map[string]string // what makes them wrong
 	tokens  *atomic.Int64
+	kdc     *kafka.KDC
 }
 
 func startSecuredKafka(t *testing.T) *securedKafka {
 	t.Helper()
 	s := &securedKafka{address: map[string]string{}}
-	names := []string{"PLAIN", "SCRAM", "MTLS", "OAUTH"}
+	names := []string{"PLAIN", "SCRAM", "MTLS", "OAUTH", "GSSAPI"}
 	ports, err := proc.Ports(len(names))
 	require.NoError(t, err)
 	var listeners []string
@@ -99,9 +100,10 @@ func startSecuredKafka(t *testing.T) *securedKafka {
 	keys, sign := signer(t)
 	url, count := tokenEndpoint(t, func() string { return sign("mirror", tokenSeconds*time.Second) })
 	s.tokens = count
-	t.Setenv("JAVA_TOOL_OPTIONS", "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+keys+" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+keys)
+	s.kdc = kafka.StartKDC(t, "mirror", "stranger", "kafka/127.0.0.1")
+	t.Setenv("JAVA_TOOL_OPTIONS", "-Djava.security.krb5.conf="+s.kdc.Config+" -Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+keys+" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+keys)
 	s.Cluster = kafka.Start(t, kafka.Options{Listeners: listeners, Properties: map[string]string{
-		"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PLAIN:SASL_PLAINTEXT,SCRAM:SASL_SSL,MTLS:SSL,OAUTH:SASL_PLAINTEXT",
+		"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PLAIN:SASL_PLAINTEXT,SCRAM:SASL_SSL,MTLS:SSL,OAUTH:SASL_PLAINTEXT,GSSAPI:SASL_PLAINTEXT",
 		"ssl.keystore.type":              "PKCS12", "ssl.keystore.location": serverKey, "ssl.keystore.password": "store-4711",
 		"ssl.truststore.type": "JKS", "ssl.truststore.location": clientTrust, "ssl.truststore.password": "store-4711",
 		"listener.name.mtls.ssl.client.auth":                                 "required",
@@ -113,9 +115,12 @@ func startSecuredKafka(t *testing.T) *securedKafka {
 		"listener.name.oauth.sasl.enabled.mechanisms":                        "OAUTHBEARER",
 		"listener.name.oauth.oauthbearer.sasl.jaas.config":                   `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;`,
 		"listener.name.oauth.oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+		"listener.name.gssapi.sasl.enabled.mechanisms":                       "GSSAPI",
+		"listener.name.gssapi.sasl.kerberos.service.name":                    "kafka",
+		"listener.name.gssapi.gssapi.sasl.jaas.config":                       s.krb5("kafka/127.0.0.1", "kafka/127.0.0.1"),
 		"sasl.oauthbearer.jwks.endpoint.url":                                 "file://" + keys,
 		"sasl.oauthbearer.expected.audience":                                 "kafka", "sasl.oauthbearer.expected.issuer": "idp",
-		"connections.max.reauth.ms": "60000", // a token's end counts with it only
+		"connections.max.reauth.ms": "4000",
 		"authorizer.class.name":     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"super.users":               "User:ANONYMOUS",
 	}})
@@ -132,6 +137,9 @@ func startSecuredKafka(t *testing.T) *securedKafka {
 			"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": url,
 			"sasl.jaas.config": login("oauthbearer.OAuthBearerLoginModule", `clientId="mirror" clientSecret="mirror-4711" scope="all"`),
 		},
+		"GSSAPI": {
+			"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka", "sasl.jaas.config": s.krb5("mirror", "mirror"),
+		},
 	}
 	for name, configs := range s.right {
 		configs["bootstrap.servers"] = s.address[name]
@@ -140,12 +148,18 @@ func startSecuredKafka(t *testing.T) *securedKafka {
 		}
 	}
 	s.wrong = map[string]map[string]string{
-		"PLAIN": {"sasl.jaas.config": login("plain.PlainLoginModule", `username="mirror" password="wrong-0815"`)},
-		"SCRAM": {"sasl.jaas.config": login("scram.ScramLoginModule", `username="mirror" password="wrong-0815"`)},
-		"MTLS":  {"ssl.keystore.location": strangerKey},
-		"OAUTH": {"sasl.jaas.config": login("oauthbearer.OAuthBearerLoginModule", `clientId="mirror" clientSecret="wrong-0815"`)},
+		"PLAIN":  {"sasl.jaas.config": login("plain.PlainLoginModule", `username="mirror" password="wrong-0815"`)},
+		"SCRAM":  {"sasl.jaas.config": login("scram.ScramLoginModule", `username="mirror" password="wrong-0815"`)},
+		"MTLS":   {"ssl.keystore.location": strangerKey},
+		"OAUTH":  {"sasl.jaas.config": login("oauthbearer.OAuthBearerLoginModule", `clientId="mirror" clientSecret="wrong-0815"`)},
+		"GSSAPI": {"sasl.jaas.config": s.krb5("nobody", "stranger")},
 	}
 	return s
+}
+
+// krb5 is a login entry by the keytab of another, or the same, principal.
+func (s *securedKafka) krb5(principal, keytabOf string) string {
+	return `com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="` + s.kdc.Keytabs[keytabOf] + `" principal="` + principal + "@" + kafka.Realm + `";`
 }
 
 // allow gives the rights that docs/security.md names.
@@ -218,11 +232,11 @@ func TestK11SecuredSources(t *testing.T) {
 	kafka.Require(t)
 	kafka.RequireProgram(t, "keytool")
 	source := startSecuredKafka(t)
-	w := newWorldOf(t, source.Cluster, NodeOptions{})
+	w := newWorldOf(t, source.Cluster, NodeOptions{Env: []string{"KRB5_CONFIG=" + source.kdc.Config}})
 	source.allow(w.ctx, t)
 	wants := map[string]string{
 		"PLAIN": "SASL_AUTHENTICATION_FAILED", "SCRAM": "SASL_AUTHENTICATION_FAILED", "MTLS": "certificate",
-		"OAUTH": "HTTP status 401, invalid_client",
+		"OAUTH": "HTTP status 401, invalid_client", "GSSAPI": "KRB",
 	}
 	topicOf := func(name string) string { return "k11-" + strings.ToLower(name) }
 	loaded := 0
@@ -251,7 +265,7 @@ func TestK11SecuredSources(t *testing.T) {
 		startByAPI(w, name, topicOf(name))
 	}
 	loadAll()
-	for _, broken := range []string{"SCRAM", "PLAIN", "MTLS", "OAUTH"} {
+	for _, broken := range []string{"SCRAM", "PLAIN", "MTLS", "OAUTH", "GSSAPI"} {
 		w.alterMirror(broken, source.wrong[broken])
 		var told string
 		require.NoError(t, kafka.Poll(w.ctx, func() (err error) {
@@ -278,6 +292,10 @@ func TestK11SecuredSources(t *testing.T) {
 		w.load(topicOf("OAUTH"), Records{Count: 1, From: loaded})
 		loaded++
 		w.equal(topicOf("OAUTH"))
+	}
+	loadAll() // over sessions that have ended meanwhile
+	for name := range source.right {
+		w.equal(topicOf(name))
 	}
 	require.Less(t, source.tokens.Load(), int64(100), "one token serves all connections for a while")
 	for _, secret := range []string{"4711", "0815"} {
