@@ -97,13 +97,22 @@ func produce(t *testing.T, cl *kgo.Client, topic string, records int) {
 	}
 }
 
-func end(t *testing.T, adm *kadm.Client, topic string) int64 {
+// end is where a partition ends; a leadership may be on its way.
+func end(t *testing.T, adm *kadm.Client, topic string) (offset int64) {
 	t.Helper()
-	offsets, err := adm.ListEndOffsets(t.Context(), topic)
-	require.NoError(t, err)
-	o, _ := offsets.Lookup(topic, 0)
-	require.NoError(t, o.Err)
-	return o.Offset
+	await(t, "the end of "+topic, func() error {
+		offsets, err := adm.ListEndOffsets(t.Context(), topic)
+		if err != nil {
+			return err
+		}
+		o, ok := offsets.Lookup(topic, 0)
+		if !ok {
+			return errors.New("it isn't in the answer")
+		}
+		offset = o.Offset
+		return o.Err
+	})
+	return offset
 }
 
 func await(t *testing.T, what string, f func() error) {
