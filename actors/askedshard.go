@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"kagami/internal/clock"
 	"kagami/messages"
@@ -93,6 +94,19 @@ func (s *askedShard[T, R, A, W]) forget() {
 func (s *askedShard[T, R, A, W]) retryLoad(c actor.Context) {
 	root, self, attempt := c.ActorSystem().Root, c.Self(), s.attempt
 	s.clock.AfterFunc(shardReloadDelay, func() { root.Send(self, shardReload{attempt: attempt}) })
+}
+
+// came reports whether a load that ended is the one that is waited for and went well. One
+// that went wrong is tried again.
+func (s *askedShard[T, R, A, W]) came(c actor.Context, attempt int64, err error) bool {
+	if attempt != s.attempt {
+		return false
+	}
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Error("load "+s.what+", will try again", zap.Error(err))
+		s.retryLoad(c)
+	}
+	return err == nil
 }
 
 // moved reports whether the log has more than a core that is loaded knows.

@@ -117,14 +117,7 @@ func replayGroups(ctx context.Context, log persistence.Log, end int64, config gr
 }
 
 func (s *groupShard) loaded(c actor.Context, m groupLoaded) {
-	if m.attempt != s.attempt {
-		return
-	}
-	if m.err != nil {
-		if s.ctx.Err() == nil {
-			s.log.Error("load groups, will try again", zap.Error(m.err))
-			s.retryLoad(c)
-		}
+	if !s.came(c, m.attempt, m.err) {
 		return
 	}
 	s.core, s.end = m.core, m.end

@@ -113,6 +113,22 @@ func replayShard(ctx context.Context, log persistence.Log, end int64, apply func
 	})
 }
 
+// replayDecoded is replayShard for records of one kind. A corrupt one is logged and left out.
+func replayDecoded[R any](ctx context.Context, log persistence.Log, end int64, what string, decode func(key, value []byte) (R, error), apply func(R), zl *zap.Logger) (records int, err error) {
+	records, err = replayShard(ctx, log, end, func(rec batch.Record) {
+		r, err := decode(rec.Key, rec.Value)
+		if err != nil {
+			zl.Error("a record of "+what+" is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
+			return
+		}
+		apply(r)
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return records, err
+}
+
 // replayBatches is replayShard by whole batches; apply counts the records.
 func replayBatches(ctx context.Context, log persistence.Log, end int64, apply func(h batch.Header, whole []byte) (int, error)) (records int, err error) {
 	for offset := log.LogStart(); offset < end; {

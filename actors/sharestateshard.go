@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -79,29 +78,12 @@ func (s *shareStateShard) load(c actor.Context) {
 // logged and left out; damage of the log itself is an error.
 func replayShareStates(ctx context.Context, log persistence.Log, end int64, epoch int32, zl *zap.Logger) (*sharestate.Core, int, error) {
 	core := sharestate.New(epoch)
-	n, err := replayShard(ctx, log, end, func(rec batch.Record) {
-		r, err := wire.DecodeShareRecord(rec.Key, rec.Value)
-		if err != nil {
-			zl.Error("share state record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
-			return
-		}
-		core.Apply(r)
-	})
-	if err != nil {
-		return nil, n, fmt.Errorf("share states: %w", err)
-	}
-	return core, n, nil
+	n, err := replayDecoded(ctx, log, end, "share states", wire.DecodeShareRecord, core.Apply, zl)
+	return core, n, err
 }
 
 func (s *shareStateShard) loaded(c actor.Context, m shareLoaded) {
-	if m.attempt != s.attempt {
-		return
-	}
-	if m.err != nil {
-		if s.ctx.Err() == nil {
-			s.log.Error("load share states, will try again", zap.Error(m.err))
-			s.retryLoad(c)
-		}
+	if !s.came(c, m.attempt, m.err) {
 		return
 	}
 	s.core, s.end = m.core, m.end

@@ -109,29 +109,12 @@ func (s *txnShard) load(c actor.Context) {
 // logged and left out; damage of the log itself is an error.
 func replayTxns(ctx context.Context, log persistence.Log, end int64, config txn.Config, epoch int32, zl *zap.Logger) (*txn.Core, int, error) {
 	core := txn.New(config, epoch)
-	n, err := replayShard(ctx, log, end, func(rec batch.Record) {
-		r, err := txns.Decode(rec.Key, rec.Value)
-		if err != nil {
-			zl.Error("transaction record is left out", zap.Int64(messages.FieldOffset, rec.Offset), zap.Error(err))
-			return
-		}
-		core.Apply(r)
-	})
-	if err != nil {
-		return nil, n, fmt.Errorf("transactions: %w", err)
-	}
-	return core, n, nil
+	n, err := replayDecoded(ctx, log, end, "transactions", txns.Decode, core.Apply, zl)
+	return core, n, err
 }
 
 func (s *txnShard) loaded(c actor.Context, m txnLoaded) {
-	if m.attempt != s.attempt {
-		return
-	}
-	if m.err != nil {
-		if s.ctx.Err() == nil {
-			s.log.Error("load transactions, will try again", zap.Error(m.err))
-			s.retryLoad(c)
-		}
+	if !s.came(c, m.attempt, m.err) {
 		return
 	}
 	s.core, s.end = m.core, m.end

@@ -1,60 +1,25 @@
 package certs
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/pem"
-	"math/big"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"kagami/messages/stores"
+	"kagami/test/kafka"
+	"kagami/test/kafka/pki"
 )
-
-type pair struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func selfSigned(t *testing.T, subject pkix.Name) pair {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	require.NoError(t, err)
-	c, err = x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return pair{key, c}
-}
-
-func (p pair) secret(t *testing.T) []byte {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(p.key)
-	require.NoError(t, err)
-	return der
-}
-
-func (p pair) pem(t *testing.T) []byte {
-	t.Helper()
-	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: p.secret(t)}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.cert.Raw})...)
-}
 
 // TestKeytool: stores that Java's own tool has made.
 func TestKeytool(t *testing.T) {
-	if _, err := exec.LookPath("keytool"); err != nil {
-		t.Skip("no keytool")
-	}
+	kafka.RequireProgram(t, "keytool")
 	for _, typ := range []string{"JKS", "PKCS12"} {
 		dir := t.TempDir()
 		store, trust, cert := filepath.Join(dir, "s"), filepath.Join(dir, "t"), filepath.Join(dir, "c")
@@ -77,8 +42,8 @@ func TestKeytool(t *testing.T) {
 }
 
 func TestServerSettings(t *testing.T) {
-	p := selfSigned(t, pkix.Name{CommonName: "node"})
-	key := stores.Store{Type: "PEM", Key: string(p.pem(t)), Chain: string(p.pem(t))}
+	p := pki.SelfSigned(t, pkix.Name{CommonName: "node"})
+	key := stores.Store{Type: "PEM", Key: string(p.PEM(t)), Chain: string(p.PEM(t))}
 	s, err := NewServer(Settings{Protocols: []string{"TLSv1.3"}, Ciphers: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, ClientAuth: "requested", Key: key}, zap.NewNop())
 	require.NoError(t, err)
 	c, err := s.Config().GetConfigForClient(nil)
@@ -120,14 +85,14 @@ func TestRules(t *testing.T) {
 
 // TestSubject: as Java's X500Principal.getName has it.
 func TestSubject(t *testing.T) {
-	p := selfSigned(t, pkix.Name{
+	p := pki.SelfSigned(t, pkix.Name{
 		CommonName: "a, b", Organization: []string{`#Org "x"`}, OrganizationalUnit: []string{"u1"}, Country: []string{"US"},
 		ExtraNames: []pkix.AttributeTypeAndValue{
 			{Type: asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 1}, Value: "uid1"},
 			{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}, Value: "e@x"},
 		},
 	})
-	got, err := Subject(p.cert)
+	got, err := Subject(p.Cert)
 	require.NoError(t, err)
 	require.Equal(t, `1.2.840.113549.1.9.1=#0c03654078,UID=uid1,CN=a\, b,OU=u1,O=\#Org \"x\",C=US`, got)
 }
