@@ -36,7 +36,7 @@ endif
 test:
 	$(GO) run $(TESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --packages=./... -- -timeout 40m
 
-## check: what CI runs: format, vet, lint, generated files, tests with the race detector
+## check: format, vet, lint, and all tests with the race detector, in any order
 check: format vet lint
 	$(GO) test -race -shuffle=on -timeout 60m ./...
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kagami/messages"
+	"kagami/messages/configs"
 )
 
 // Names of a mirror's connection configs (spec: configs.md "Connection").
@@ -16,26 +17,26 @@ const (
 	keyBootstrap        = "bootstrap.servers"
 	keyProtocol         = "security.protocol"
 	keyMechanism        = "sasl.mechanism"
-	keyJAAS             = "sasl.jaas.config"
+	keyJAAS             = configs.SASLJAAS
 	keyClientCallback   = "sasl.client.callback.handler.class"
 	keyLoginCallback    = "sasl.login.callback.handler.class"
 	keyLoginClass       = "sasl.login.class"
 	keyKerberosService  = "sasl.kerberos.service.name"
 	keyTokenEndpoint    = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // the name of a setting
 	keyTLSProtocol      = "ssl.protocol"
-	keyTLSProtocols     = "ssl.enabled.protocols"
-	keyTLSCiphers       = "ssl.cipher.suites"
+	keyTLSProtocols     = configs.SSLProtocols
+	keyTLSCiphers       = configs.SSLCiphers
 	keyTLSIdentify      = "ssl.endpoint.identification.algorithm"
-	keyKeyStoreType     = "ssl.keystore.type"
-	keyKeyStoreFile     = "ssl.keystore.location"
-	keyKeyStorePassword = "ssl.keystore.password" //nolint:gosec // the name of a setting
-	keyKeyPassword      = "ssl.key.password"
-	keyKey              = "ssl.keystore.key"
-	keyCertChain        = "ssl.keystore.certificate.chain"
-	keyTrustType        = "ssl.truststore.type"
-	keyTrustFile        = "ssl.truststore.location"
-	keyTrustPassword    = "ssl.truststore.password" //nolint:gosec // the name of a setting
-	keyTrustCerts       = "ssl.truststore.certificates"
+	keyKeyStoreType     = configs.SSLKeystoreType
+	keyKeyStoreFile     = configs.SSLKeystoreLocation
+	keyKeyStorePassword = configs.SSLKeystorePassword
+	keyKeyPassword      = configs.SSLKeyPassword
+	keyKey              = configs.SSLKeystoreKey
+	keyCertChain        = configs.SSLKeystoreChain
+	keyTrustType        = configs.SSLTruststoreType
+	keyTrustFile        = configs.SSLTruststoreLocation
+	keyTrustPassword    = configs.SSLTruststorePassword
+	keyTrustCerts       = configs.SSLTruststoreCerts
 )
 
 // Config is a mirror's connection to its source, ready for use. It holds

@@ -9,7 +9,8 @@ import (
 	"kagami/messages"
 )
 
-// Keys of listeners' security, and of who may do what.
+// Keys of listeners' security, some of which a mirror's connection has too, and of who
+// may do what.
 const (
 	SSLKeystoreType         = "ssl.keystore.type"
 	SSLKeystoreLocation     = "ssl.keystore.location"

@@ -56,7 +56,7 @@ func writeClusterIdle(w io.Writer, all []ClusterIdle) {
 	fmt.Fprintln(w)
 }
 
-// TestClusterIdle measures three nodes with idle mirrored partitions, one record each,
+// TestClusterIdle (scenario K14, with a source of a given size) measures three nodes with idle mirrored partitions, one record each,
 // of a source of three stub brokers in this process. Settings: KAGAMI_BENCH_CLUSTER_IDLE
 // (partitions, default 10000; "none"), KAGAMI_BENCH_CLUSTER_RF (replicas, default 3),
 // KAGAMI_BENCH_CLUSTER_PER_TOPIC (default 100), KAGAMI_BENCH_CLUSTER_SECONDS (of each

@@ -10,9 +10,9 @@ import (
 	"kagami/test/kafka"
 )
 
-// TestU9OldSources mirrors from every older release of the fixture: without topic
-// ids (2.1), without Fetch by id (up to 3.0), without share groups (all). Configs and
-// offsets of groups follow from all of them.
+// TestU9OldSources mirrors from every older release of the fixture, and fails over (K12):
+// without topic ids (2.1), without Fetch by id (up to 3.0), without share groups (all).
+// Configs and offsets of groups follow from all of them.
 func TestU9OldSources(t *testing.T) {
 	rows := []struct {
 		version kafka.Version
