@@ -2,10 +2,12 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -37,8 +39,16 @@ type Config struct {
 	Listen string
 	// QueryTimeout bounds one query. Default 10 s; zero means the default.
 	QueryTimeout time.Duration
+	// HeaderTimeout bounds the TLS handshake, and then the head of a request. Default 10 s;
+	// zero means the default.
+	HeaderTimeout time.Duration
 	// Pprof serves /debug/pprof. Default off.
 	Pprof bool
+	// TLS makes it https; nil: http.
+	TLS *tls.Config
+	// ClientCertificate asks for one that TLS has verified, but by /healthz and /readyz: the
+	// handshake must not demand it.
+	ClientCertificate bool
 	// User and Password are asked for (basic authentication), but by /healthz and /readyz;
 	// User "" asks for nobody.
 	User, Password string
@@ -50,10 +60,11 @@ type Config struct {
 
 // Server answers HTTP requests.
 type Server struct {
-	http *http.Server
-	ln   net.Listener
-	done chan struct{}
-	log  *zap.Logger
+	http  *http.Server
+	conns *connections
+	ln    net.Listener
+	done  chan struct{}
+	log   *zap.Logger
 }
 
 // Start listens and serves until Close. The caller owns the Server.
@@ -61,16 +72,26 @@ func Start(cfg Config, q Queries, log *zap.Logger) (*Server, error) {
 	if cfg.QueryTimeout == 0 {
 		cfg.QueryTimeout = 10 * time.Second
 	}
+	if cfg.HeaderTimeout == 0 {
+		cfg.HeaderTimeout = 10 * time.Second
+	}
 	ln, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for admin requests on %s: %w", cfg.Listen, err)
 	}
-	s := &Server{ln: ln, done: make(chan struct{}), log: log}
+	s := &Server{ln: ln, conns: newConnections(), done: make(chan struct{}), log: log}
 	s.http = &http.Server{
 		Handler:           guard(cfg, s.routes(cfg, q)),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+		ConnState:         s.conns.track,
+		ErrorLog:          stdlog.New(newErrorLog(log), "", 0),
+	}
+	if cfg.TLS != nil {
+		ln = tls.NewListener(ln, cfg.TLS)
 	}
 	go func() {
 		defer close(s.done)
@@ -87,6 +108,8 @@ func (s *Server) Addr() string { return s.ln.Addr().String() }
 // Close stops serving and waits for requests under way until ctx ends. It may be
 // called twice.
 func (s *Server) Close(ctx context.Context) error {
+	s.http.SetKeepAlivesEnabled(false)
+	s.conns.closeSilent()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())

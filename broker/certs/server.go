@@ -31,15 +31,27 @@ type Server struct {
 	auth     tls.ClientAuthType
 	log      *zap.Logger
 
-	mu   sync.Mutex
-	seen [2]stamp // of the files that were looked at last, whether they were good or not
-	now  *tls.Config
+	mu    sync.Mutex
+	seen  stamps // of the files that were looked at last, whether they were good or not
+	fault string // of these; "": they were good
+	now   *tls.Config
 }
 
-// stamp tells that a file is another one than it was.
-type stamp struct {
-	size int64
-	mod  time.Time
+// stamps tell that one of the files is another one than it was; nil: it isn't there.
+type stamps [2]os.FileInfo
+
+func (a stamps) same(b stamps) bool {
+	for i := range a {
+		switch {
+		case a[i] == nil || b[i] == nil:
+			if a[i] != b[i] {
+				return false
+			}
+		case !os.SameFile(a[i], b[i]), a[i].Size() != b[i].Size(), !a[i].ModTime().Equal(b[i].ModTime()):
+			return false
+		}
+	}
+	return true
 }
 
 // NewServer reads the stores. Every fault is told at once.
@@ -104,6 +116,11 @@ func (s *Server) load() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ssl.keystore: %w", err)
 	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return nil, errors.New("ssl.keystore: the certificate can't be read")
+		}
+	}
 	var pool *x509.CertPool
 	if !s.settings.Trust.Empty() {
 		if pool, err = s.settings.Trust.Certificates(); err != nil {
@@ -116,13 +133,13 @@ func (s *Server) load() (*tls.Config, error) {
 	}, nil
 }
 
-func (s *Server) stamps() (out [2]stamp) {
+func (s *Server) stamps() (out stamps) {
 	for i, file := range []string{s.settings.Key.File, s.settings.Trust.File} {
 		if file == "" {
 			continue
 		}
 		if info, err := os.Stat(file); err == nil {
-			out[i] = stamp{size: info.Size(), mod: info.ModTime()}
+			out[i] = info
 		}
 	}
 	return out
@@ -141,16 +158,28 @@ func (s *Server) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.stamps()
-	if at == s.seen {
+	if at.same(s.seen) && s.fault == "" {
 		return s.now
 	}
 	s.seen = at
 	next, err := s.load()
 	if err != nil {
-		s.log.Error("changed key or trust store can't be used, the old one stays in force", zap.Error(err))
+		// Looked at again in the next handshake: it may be half written, or its rights be
+		// mended, which no stamp shows. Told once.
+		if s.fault != err.Error() {
+			s.log.Error("changed key or trust store can't be used, the old one stays in force", zap.Error(err))
+		}
+		s.fault = err.Error()
 		return s.now
 	}
-	s.log.Info("key and trust store read again: a file has changed")
-	s.now = next
+	s.log.Info("key and trust store read again: a file has changed", zap.Time("validUntil", next.Certificates[0].Leaf.NotAfter))
+	s.now, s.fault = next, ""
 	return s.now
+}
+
+// Expires is when the certificate that is shown ends.
+func (s *Server) Expires() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now.Certificates[0].Leaf.NotAfter
 }

@@ -29,17 +29,18 @@ var (
 
 // settings is a node's configuration, read once at start.
 type settings struct {
-	nodeID     messages.NodeID
-	dataDir    string
-	listeners  []broker.Listener   // without their security, which secureListeners adds
-	advertised []messages.Endpoint // host and port as clients are told; port 0 = the bound one
-	adminAddr  string
-	adminUser  string // that the admin server asks for; "": nobody
-	level      zapcore.Level
-	logJSON    bool
-	pprof      bool
-	rack       string
-	unknown    []string // keys of the file that nobody here knows
+	nodeID      messages.NodeID
+	dataDir     string
+	listeners   []broker.Listener   // without their security, which secureListeners adds
+	advertised  []messages.Endpoint // host and port as clients are told; port 0 = the bound one
+	adminAddr   string
+	adminUser   string        // that the admin server asks for; "": nobody
+	adminSecure adminSecurity // as far as the settings tell it
+	level       zapcore.Level
+	logJSON     bool
+	pprof       bool
+	rack        string
+	unknown     []string // keys of the file that nobody here knows
 
 	cluster            *cluster.Options // nil: a cluster of one
 	clusterID          string           // that the configuration demands
@@ -86,7 +87,7 @@ func parseSettings(static map[string]string) (settings, error) {
 		static: static, unknown: unknown,
 		nodeID:            messages.NodeID(v.Int64(configs.NodeIDConfig)),
 		rack:              v.String("broker.rack"),
-		adminAddr:         v.String("kagami.admin.listen"),
+		adminAddr:         v.String(configs.AdminListen),
 		adminUser:         v.String(configs.AdminUser),
 		logJSON:           v.String("kagami.log.format") == "json",
 		pprof:             v.Bool("kagami.pprof.enable"),
@@ -108,7 +109,7 @@ func parseSettings(static map[string]string) (settings, error) {
 		fault("log.dirs", err.Error())
 	}
 	if err := checkHostPort(s.adminAddr); err != nil {
-		fault("kagami.admin.listen", err.Error())
+		fault(configs.AdminListen, err.Error())
 	}
 	if err := s.level.UnmarshalText([]byte(v.String("kagami.log.level"))); err != nil {
 		fault("kagami.log.level", "want debug, info, warn or error")
@@ -118,6 +119,9 @@ func parseSettings(static map[string]string) (settings, error) {
 	// what it has then.
 	if _, err := (secured{static: static, now: clock.Wall{}.Now, log: zap.NewNop()}).secure(s.listeners); err != nil {
 		errs = append(errs, err)
+	}
+	if s.adminSecure, err = adminTLS(static, zap.NewNop()); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
 	}
 	if (s.adminUser == "") != (v.String(configs.AdminPassword) == "") {
 		fault(configs.AdminUser, "goes with "+configs.AdminPassword+": set both or none")

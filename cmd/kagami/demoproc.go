@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,16 +73,13 @@ func (n *demoNode) waitUp(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	admin, err := newAdminClient(adminOptions{address: n.admin})
+	if err != nil {
+		return err
+	}
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.admin+"/healthz", nil)
-		if err != nil {
-			return err
-		}
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			_ = resp.Body.Close() // only the status counts
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		if _, err := admin.get(ctx, "/healthz"); err == nil {
+			return nil
 		}
 		select {
 		case err := <-n.ended:

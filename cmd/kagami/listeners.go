@@ -140,7 +140,21 @@ func (x secured) tls(l *broker.Listener, v configs.Values) error {
 	if err != nil {
 		return err
 	}
-	s := certs.Settings{
+	s := tlsSettings(v)
+	if l.Protocol == broker.ProtocolSASLSSL && !configs.ListenerValues(l.Name, x.static).Has("", configs.SSLClientAuth) {
+		s.ClientAuth = "none" // as in Kafka: who a client is, SASL says
+	}
+	server, err := certs.NewServer(s, x.log.Named("tls").With(zap.String("listener", l.Name)))
+	if err != nil {
+		return err
+	}
+	l.TLS, l.User = server.Config(), rules.User
+	return nil
+}
+
+// tlsSettings are the ssl.* settings of a listener or of the admin server.
+func tlsSettings(v configs.Values) certs.Settings {
+	return certs.Settings{
 		Protocols: v.List(configs.SSLProtocols), Ciphers: v.List(configs.SSLCiphers), ClientAuth: v.String(configs.SSLClientAuth),
 		Key: stores.Store{
 			Type: v.String(configs.SSLKeystoreType), File: v.String(configs.SSLKeystoreLocation), Password: v.String(configs.SSLKeystorePassword),
@@ -151,15 +165,6 @@ func (x secured) tls(l *broker.Listener, v configs.Values) error {
 			Chain: v.String(configs.SSLTruststoreCerts),
 		},
 	}
-	if l.Protocol == broker.ProtocolSASLSSL && !configs.ListenerValues(l.Name, x.static).Has("", configs.SSLClientAuth) {
-		s.ClientAuth = "none" // as in Kafka: who a client is, SASL says
-	}
-	server, err := certs.NewServer(s, x.log.Named("tls").With(zap.String("listener", l.Name)))
-	if err != nil {
-		return err
-	}
-	l.TLS, l.User = server.Config(), rules.User
-	return nil
 }
 
 func (x secured) sasl(l *broker.Listener, own configs.Listener) error {

@@ -354,16 +354,6 @@ func (n *node) serve(ctx context.Context) error {
 	return nil
 }
 
-func (n *node) serveAdmin(context.Context) error {
-	var err error
-	n.admin, err = admin.Start(admin.Config{Listen: n.settings.adminAddr, Pprof: n.settings.pprof, User: n.settings.adminUser, Password: configs.BrokerValues(nil, n.settings.static).String(configs.AdminPassword), Level: &n.level, Metrics: admin.MetricsHandler(n.sample)}, n.queries(), n.log.Named("admin"))
-	if err != nil {
-		return err
-	}
-	n.defers(n.admin.Close)
-	return nil
-}
-
 // sample is the node's mirroring at this moment, for metrics.
 func (n *node) sample() admin.Sample {
 	s := admin.Sample{

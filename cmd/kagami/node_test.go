@@ -341,7 +341,9 @@ func TestQuery(t *testing.T) {
 			}
 		})
 	}
-	body, err := adminGet(t.Context(), admin, "/metrics", nil)
+	asks, err := newAdminClient(adminOptions{address: admin})
+	require.NoError(t, err)
+	body, err := asks.get(t.Context(), "/metrics")
 	require.NoError(t, err)
 	require.Contains(t, string(body), "kafka_server_mirror_metadata_manager_mirroring_partition_state 3\n")
 	require.Contains(t, string(body), `kafka_server_fetcher_lag_metrics_consumer_lag{mirror="m",partition="0",topic="t"} 0`)

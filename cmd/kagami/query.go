@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,12 +30,12 @@ var queryColumns = map[string][]string{
 func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
 	const line = "query partitions|mirrors|actors|nodes|journal|groups [options]"
-	addr := fs.String("admin", "localhost:9644", "admin address of any node of the cluster (journal: as that node sees it)")
+	var at adminOptions
+	at.flags(fs, "localhost:9644", "admin address of any node of the cluster (journal: as that node sees it)")
 	mirror := fs.String("mirror", "", "only this mirror")
 	topic := fs.String("topic", "", "only this topic")
 	group := fs.String("group", "", "only this group")
 	prefix := fs.String("prefix", "", "only actors whose name begins so, e.g. partition/")
-	credentials := fs.String("credentials", "", "file with user:password, where the admin port asks for them")
 	asJSON := fs.Bool("json", false, "print the answer as JSON")
 	timeout := fs.Duration("timeout", 15*time.Second, "give up after this long")
 	if err := parse(fs, line, 1, args, stdout, stderr); err != nil {
@@ -63,11 +60,11 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	login, err := readLogin(*credentials)
+	c, err := newAdminClient(at)
 	if err != nil {
 		return err
 	}
-	body, err := adminGet(ctx, *addr, "/api/"+what+"?"+params.Encode(), login)
+	body, err := c.get(ctx, "/api/"+what+"?"+params.Encode())
 	if err != nil {
 		return err
 	}
@@ -76,45 +73,6 @@ func runQuery(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	return printRows(stdout, queryColumns[what], body)
-}
-
-// readLogin reads user:password from a file: on a command line others could see it.
-func readLogin(file string) (*url.Userinfo, error) {
-	if file == "" {
-		return nil, nil //nolint:nilnil // nobody asks
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read credentials: %w", err)
-	}
-	user, password, ok := strings.Cut(strings.TrimSpace(string(b)), ":")
-	if !ok || user == "" {
-		return nil, fmt.Errorf("read credentials: %s doesn't hold user:password", file)
-	}
-	return url.UserPassword(user, password), nil
-}
-
-func adminGet(ctx context.Context, addr, path string, login *url.Userinfo) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", addr, err)
-	}
-	if login != nil {
-		password, _ := login.Password()
-		req.SetBasicAuth(login.Username(), password)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask %s (is the node running, and is this its kagami.admin.listen?): %w", addr, err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return nil, fmt.Errorf("read answer of %s: %w", addr, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(body)))
-	}
-	return body, nil
 }
 
 func printRows(w io.Writer, columns []string, body []byte) error {

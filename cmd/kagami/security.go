@@ -36,7 +36,7 @@ func (n *node) secureListeners() ([]broker.Listener, error) {
 			n.log.Warn("clients of this listener are served without encryption", zap.String("listener", l.Name), zap.String("address", l.Address))
 		}
 	}
-	if n.settings.adminUser == "" && !loopback(n.settings.adminAddr) {
+	if n.settings.adminUser == "" && !n.settings.adminSecure.clientCertificate && !loopback(n.settings.adminAddr) {
 		n.log.Warn("the admin server asks nobody who they are", zap.String("address", n.settings.adminAddr))
 	}
 	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, log: n.log}.secure(n.settings.listeners)

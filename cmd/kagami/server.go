@@ -42,7 +42,7 @@ func runServer(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	for _, ep := range s.advertised {
 		sayf(stdout, "kagami node %d of cluster %s: %s at %s\n", s.nodeID, n.clusterID, ep.Listener, n.broker.Addr(ep.Listener))
 	}
-	sayf(stdout, "kagami node %d: admin at http://%s, data in %s\n", s.nodeID, n.admin.Addr(), s.dataDir)
+	sayf(stdout, "kagami node %d: admin at %s, data in %s\n", s.nodeID, n.adminURL(), s.dataDir)
 	var ended error
 	select {
 	case <-ctx.Done():

@@ -211,7 +211,7 @@ func brokerClusterDefs() []Def {
 
 func brokerOwnDefs() []Def {
 	return []Def{
-		{Name: "kagami.admin.listen", Type: TypeString, Default: new("localhost:9644"), Change: ChangeRestart, Doc: "Address of the admin HTTP server: health, readiness, metrics, status page."},
+		{Name: AdminListen, Type: TypeString, Default: new("localhost:9644"), Change: ChangeRestart, Doc: "Address of the admin HTTP server: health, readiness, metrics, status page."},
 		{Name: "kagami.log.level", Type: TypeString, Default: new("info"), Change: ChangeRestart, check: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the node's own log."},
 		{Name: "kagami.log.format", Type: TypeString, Default: new("console"), Change: ChangeRestart, check: oneOf("console", "json"), Doc: "Form of the node's own log."},
 		{Name: "kagami.pprof.enable", Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Serve Go's profiler on the admin address."},

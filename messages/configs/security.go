@@ -40,6 +40,8 @@ const (
 	AuthorizerClass         = "authorizer.class.name"
 	SuperUsers              = "super.users"
 	AllowEveryoneIfNoACL    = "allow.everyone.if.no.acl.found"
+	AdminListen             = "kagami.admin.listen"
+	AdminProtocol           = "kagami.admin.security.protocol"
 	AdminUser               = "kagami.admin.user"
 	AdminPassword           = "kagami.admin.password" //nolint:gosec // the name of a setting
 	BootstrapScram          = "kagami.bootstrap.scram"
@@ -52,6 +54,9 @@ const StandardAuthorizer = "org.apache.kafka.metadata.authorizer.StandardAuthori
 // listenerPrefix begins the keys of one listener: listener.name.<listener>.[<mechanism>.]key,
 // all of it but the key in lower case.
 const listenerPrefix = "listener.name."
+
+// adminPrefix begins the ssl.* keys of the admin server.
+const adminPrefix = "kagami.admin."
 
 // Mechanisms that a listener may take, in the order they are offered in.
 func Mechanisms() []string {
@@ -98,6 +103,7 @@ func brokerRightsDefs() []Def {
 		{Name: SuperUsers, Type: TypeString, Default: new(""), Change: ChangeRestart, check: principalList(), Doc: "Users that may do everything: User:name, separated by semicolons."},
 		{Name: AllowEveryoneIfNoACL, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether everybody may use a resource that no ACL is about."},
 		{Name: BootstrapScram, Type: TypePassword, Change: ChangeRestart, Doc: "A user that is made while the cluster has no SCRAM credentials at all, as kafka-storage --add-scram has it: `SCRAM-SHA-256=[name=admin,password=...]`. Take it away afterwards."},
+		{Name: AdminProtocol, Type: TypeString, Default: new("PLAINTEXT"), Change: ChangeRestart, check: oneOf("PLAINTEXT", "SSL"), Doc: "PLAINTEXT: the admin server speaks http. SSL: https, with the ssl.* settings of listeners, each of which may be set for it alone with `kagami.admin.` in front (`kagami.admin.ssl.keystore.location`). `kagami.admin.ssl.client.auth` counts with that prefix only; required asks for a certificate but for /healthz and /readyz."},
 		{Name: AdminUser, Type: TypeString, Change: ChangeRestart, Doc: "User that the admin HTTP server asks for (basic authentication), but for /healthz and /readyz. Not set: it asks for nobody."},
 		{Name: AdminPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of that user."},
 	}
@@ -128,13 +134,18 @@ func ParseSuperUsers(v string) []string {
 
 // Listener reads the settings of one listener.
 type Listener struct {
-	name   string // in lower case
+	prefix string // of keys that are its own
 	values map[string]string
 }
 
 // ListenerValues reads the settings of the listener of that name from a node's file.
 func ListenerValues(name string, static map[string]string) Listener {
-	return Listener{name: strings.ToLower(name), values: static}
+	return Listener{prefix: listenerPrefix + strings.ToLower(name) + ".", values: static}
+}
+
+// AdminValues reads the ssl.* settings of the admin server.
+func AdminValues(static map[string]string) Listener {
+	return Listener{prefix: adminPrefix, values: static}
 }
 
 // Of is the values that count for a mechanism on this listener, "" for none. Of several
@@ -142,9 +153,9 @@ func ListenerValues(name string, static map[string]string) Listener {
 func (l Listener) Of(mechanism string) Values {
 	mechanism = strings.ToLower(mechanism)
 	out := make(map[string]string)
-	prefixes := []string{"", listenerPrefix + l.name + "."}
+	prefixes := []string{"", l.prefix}
 	if mechanism != "" {
-		prefixes = []string{"", mechanism + ".", listenerPrefix + l.name + ".", listenerPrefix + l.name + "." + mechanism + "."}
+		prefixes = []string{"", mechanism + ".", l.prefix, l.prefix + mechanism + "."}
 	}
 	for _, prefix := range prefixes {
 		for key, v := range l.values {
@@ -158,7 +169,7 @@ func (l Listener) Of(mechanism string) Values {
 
 // Has reports whether the listener itself, or the mechanism on it, has the key.
 func (l Listener) Has(mechanism, key string) bool {
-	prefix := listenerPrefix + l.name + "."
+	prefix := l.prefix
 	if mechanism != "" {
 		prefix += strings.ToLower(mechanism) + "."
 	}
@@ -169,6 +180,9 @@ func (l Listener) Has(mechanism, key string) bool {
 // listenerKey finds the definition behind a key of one listener, or of one mechanism. Its
 // text is what may be said of it: known keys only.
 func listenerKey(key string) *Def {
+	if rest, ok := strings.CutPrefix(key, adminPrefix); ok && strings.HasPrefix(rest, "ssl.") && rest != SSLPrincipalRules {
+		return listenerSet[rest]
+	}
 	rest, ofListener := strings.CutPrefix(key, listenerPrefix)
 	if ofListener {
 		var ok bool
@@ -209,8 +223,8 @@ func javaClass(key string) bool {
 	return false
 }
 
-// checkListenerKeys checks the keys of listeners; handled are those it knows. listeners
-// are the names there are.
+// checkListenerKeys checks the keys of listeners and of the admin server; handled are those
+// it knows.
 func checkListenerKeys(static map[string]string) (handled map[string]bool, errs []error) {
 	handled = make(map[string]bool)
 	names := make(map[string]bool)

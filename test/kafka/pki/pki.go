@@ -9,6 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -46,4 +48,52 @@ func (p Pair) Secret(tb testing.TB) []byte {
 func (p Pair) PEM(tb testing.TB) []byte {
 	tb.Helper()
 	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: p.Secret(tb)}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Cert.Raw})...)
+}
+
+// Authority signs certificates of the loopback addresses.
+type Authority struct{ Pair }
+
+// NewAuthority is a CA of its own, for a day.
+func NewAuthority(tb testing.TB) Authority {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(tb, err)
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "CA " + time.Now().String()}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	require.NoError(tb, err)
+	c, err = x509.ParseCertificate(der)
+	require.NoError(tb, err)
+	return Authority{Pair{Key: key, Cert: c}}
+}
+
+// CA is the authority's certificate as text.
+func (a Authority) CA() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Cert.Raw})
+}
+
+// Issue is a pair for a name that ends then; servers and clients may show it.
+func (a Authority) Issue(tb testing.TB, name string, until time.Time) Pair {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(tb, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-23 * time.Hour), NotAfter: until,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, a.Cert, key.Public(), a.Key)
+	require.NoError(tb, err)
+	c, err := x509.ParseCertificate(der)
+	require.NoError(tb, err)
+	return Pair{Key: key, Cert: c}
+}
+
+// Put replaces a file as a careful operator does: the new one is complete when it takes
+// the old one's name.
+func Put(tb testing.TB, file string, content []byte) {
+	tb.Helper()
+	require.NoError(tb, os.WriteFile(file+".new", content, 0o600))
+	require.NoError(tb, os.Rename(file+".new", file))
 }
