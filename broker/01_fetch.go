@@ -103,7 +103,7 @@ type fetching struct {
 
 func (s *Server) handleFetch(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.FetchRequest)
-	p, err := s.sessions.plan(req)
+	p, err := s.sessions.plan(req, r.who.Principal)
 	if err != nil {
 		resp := kmsg.NewPtrFetchResponse()
 		resp.Version = req.Version

@@ -2,6 +2,9 @@ package broker
 
 import (
 	"container/list"
+	"crypto/rand"
+	"encoding/binary"
+	"math"
 	"sync"
 	"time"
 
@@ -48,11 +51,13 @@ type sessionPartition struct {
 	sentStart    int64
 }
 
-// fetchSession belongs to one client. Its mutex is held while a request with it
+// fetchSession belongs to one client: nobody else can use or end it, or learn from it
+// which partitions there are. Its mutex is held while a request with it
 // is set up and while its answer is filtered; two requests at once on one
 // session are a client's fault, caught by the epoch.
 type fetchSession struct {
 	id     int32
+	owner  string // principal
 	useIDs bool
 
 	mu    sync.Mutex
@@ -73,7 +78,6 @@ type sessionCache struct {
 	clock  clock.Clock
 
 	mu    sync.Mutex
-	seq   int32
 	byID  map[int32]*fetchSession
 	lru   *list.List // of *fetchSession, least recently used first
 	total int        // partitions in all sessions
@@ -83,23 +87,24 @@ func newSessionCache(slots int, minAge time.Duration, clk clock.Clock) *sessionC
 	return &sessionCache{max: slots, minAge: minAge, clock: clk, byID: map[int32]*fetchSession{}, lru: list.New()}
 }
 
-// get returns a session and marks it used, nil if unknown.
-func (c *sessionCache) get(id int32) *fetchSession {
+// get returns a session of the owner and marks it used, nil if there is none.
+func (c *sessionCache) get(id int32, owner string) *fetchSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.byID[id]
-	if s != nil {
-		s.used = c.clock.Now()
-		c.lru.MoveToBack(s.lru)
+	if s == nil || s.owner != owner {
+		return nil
 	}
+	s.used = c.clock.Now()
+	c.lru.MoveToBack(s.lru)
 	return s
 }
 
-// remove forgets a session; an unknown id is no fault.
-func (c *sessionCache) remove(id int32) {
+// remove forgets a session of the owner; that there is none is no fault.
+func (c *sessionCache) remove(id int32, owner string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.byID[id]; s != nil {
+	if s := c.byID[id]; s != nil && s.owner == owner {
 		c.removeLocked(s)
 	}
 }
@@ -112,7 +117,7 @@ func (c *sessionCache) removeLocked(s *fetchSession) {
 
 // add makes a session of size partitions, or returns nil when all slots are
 // taken by sessions in use.
-func (c *sessionCache) add(useIDs bool, size int) *fetchSession {
+func (c *sessionCache) add(owner string, useIDs bool, size int) *fetchSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if size == 0 || size > sessionPartitionsMax {
@@ -129,21 +134,25 @@ func (c *sessionCache) add(useIDs bool, size int) *fetchSession {
 		}
 		c.removeLocked(s)
 	}
-	for {
-		c.seq = c.seq&0x7fffffff + 1
-		if c.seq > 0 && c.byID[c.seq] == nil {
-			break
-		}
-		c.seq = max(c.seq, 0)
-	}
 	s := &fetchSession{
-		id: c.seq, useIDs: useIDs, epoch: 1, size: size, used: c.clock.Now(),
+		id: c.newIDLocked(), owner: owner, useIDs: useIDs, epoch: 1, size: size, used: c.clock.Now(),
 		parts: make(map[sessionKey]*list.Element, size), order: list.New(),
 	}
 	s.lru = c.lru.PushBack(s)
 	c.byID[s.id] = s
 	c.total += size
 	return s
+}
+
+// newIDLocked is an id that nobody can guess, as in Kafka.
+func (c *sessionCache) newIDLocked() int32 {
+	for {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails
+		if id := int32(binary.BigEndian.Uint32(b[:]) & math.MaxInt32); id > 0 && c.byID[id] == nil {
+			return id
+		}
+	}
 }
 
 // resized tells the cache how many partitions a session has now.
@@ -172,9 +181,9 @@ type plan struct {
 	incremental bool
 }
 
-// plan resolves the session of a request. The error is the code for the whole
-// response.
-func (c *sessionCache) plan(req *kmsg.FetchRequest) (plan, error) {
+// plan resolves the session of a request of a principal. The error is the code for the
+// whole response.
+func (c *sessionCache) plan(req *kmsg.FetchRequest, owner string) (plan, error) {
 	useIDs := req.Version >= fetchTopicIDs
 	if req.Version < fetchSessions || req.SessionEpoch == sessionEpochFinal || req.SessionEpoch == sessionEpochInitial {
 		p := plan{targets: targetsOf(req, useIDs)}
@@ -182,10 +191,10 @@ func (c *sessionCache) plan(req *kmsg.FetchRequest) (plan, error) {
 			return p, nil
 		}
 		if req.SessionID != 0 {
-			c.remove(req.SessionID)
+			c.remove(req.SessionID, owner)
 		}
 		if req.SessionEpoch == sessionEpochInitial {
-			if p.session = c.add(useIDs, len(p.targets)); p.session != nil {
+			if p.session = c.add(owner, useIDs, len(p.targets)); p.session != nil {
 				p.sessionID = p.session.id
 				p.session.mu.Lock()
 				defer p.session.mu.Unlock()
@@ -196,7 +205,7 @@ func (c *sessionCache) plan(req *kmsg.FetchRequest) (plan, error) {
 		}
 		return p, nil
 	}
-	s := c.get(req.SessionID)
+	s := c.get(req.SessionID, owner)
 	if s == nil {
 		return plan{}, refuse(kerr.FetchSessionIDNotFound, "")
 	}
@@ -219,7 +228,7 @@ func (c *sessionCache) plan(req *kmsg.FetchRequest) (plan, error) {
 	}
 	p := plan{session: s, sessionID: s.id, incremental: true, targets: s.targetsLocked()}
 	if len(p.targets) == 0 { // Kafka drops a session that has become empty
-		c.remove(s.id)
+		c.remove(s.id, owner)
 		return plan{}, nil
 	}
 	c.resized(s, len(p.targets))
