@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bufio"
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -45,6 +46,8 @@ type conn struct {
 	principal string   // who the client is; of the goroutine that answers
 	session   *session // nil on a listener without SASL; of the goroutine that answers
 
+	waiting *list.Element // among the server's unknown ones, under its mutex
+
 	queue    chan frame
 	gone     chan struct{} // closed when the client can't be waiting any more
 	goneOnce sync.Once
@@ -86,6 +89,7 @@ func (c *conn) run(ctx context.Context) {
 		c.logEnd(err)
 		return
 	}
+	c.s.known(c)
 	readerDone := make(chan error, 1)
 	quit := make(chan struct{})
 	go func() { readerDone <- c.read(ctx, r, quit) }()
@@ -232,6 +236,19 @@ func (c *conn) cut() {
 		c.cancel(ErrServerClosed)
 	}
 	_ = c.nc.Close()
+}
+
+// hangUp ends a connection that isn't authenticated. Nothing is said to the client: the end of TLS
+// would wait for it.
+func (c *conn) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	nc := c.nc
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn()
+	}
+	_ = nc.Close()
 }
 
 func (c *conn) answerAll(ctx context.Context) error {

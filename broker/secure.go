@@ -26,6 +26,9 @@ const (
 	saslReceiveDefault = 512 << 10
 	// requestsBeforeAuth bounds what a client asks before it has said who it is.
 	requestsBeforeAuth = 32
+	// strangerBytesMax bounds what clients that aren't known hold together: they take nothing
+	// from those that are.
+	strangerBytesMax = 32 << 20
 )
 
 // Faults of connections that aren't authenticated.
@@ -123,20 +126,10 @@ func (c *conn) authenticateStep(ctx context.Context, r *bufio.Reader, by time.Ti
 		return err
 	}
 	if c.session.raw {
-		return c.rawToken(ctx, r, limit)
+		return c.rawToken(ctx, r, limit, by)
 	}
-	f, err := readFrame(r, frameLimits{largest: limit, small: limit}, frameHooks{
-		before: func(bool) {},
-		// A read that meets its deadline would be tried again.
-		body: func(int, int64) error {
-			if !c.s.clock.Now().Before(by) {
-				return os.ErrDeadlineExceeded
-			}
-			return nil
-		},
-		grow: func(n int, held int64) (int64, error) { return c.s.requests.swap(ctx, held, n) },
-	})
-	defer func() { c.s.requests.give(f.held) }()
+	f, err := readFrame(r, frameLimits{largest: limit, small: limit}, c.strangerHooks(ctx, by))
+	defer func() { c.s.strangers.give(f.held) }()
 	switch {
 	case err != nil && c.isStopped():
 		return ErrServerClosed
@@ -151,9 +144,27 @@ func (c *conn) authenticateStep(ctx context.Context, r *bufio.Reader, by time.Ti
 	}
 }
 
+// strangerHooks are for reading what comes before the client is known, until a time.
+func (c *conn) strangerHooks(ctx context.Context, by time.Time) frameHooks {
+	return frameHooks{
+		before: func(bool) {},
+		// A read that meets its deadline would be tried again.
+		body: func(int, int64) error {
+			switch {
+			case c.isStopped():
+				return ErrServerClosed
+			case !c.s.clock.Now().Before(by):
+				return os.ErrDeadlineExceeded
+			}
+			return nil
+		},
+		grow: func(n int, held int64) (int64, error) { return c.s.strangers.swap(ctx, held, n) },
+	}
+}
+
 // rawToken takes a token that is a frame by itself, as clients send it after a handshake
 // of version 0. Such a client is told of a refusal by the end of the connection.
-func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int) error {
+func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int, by time.Time) error {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return fmt.Errorf("read token: %w", err)
@@ -162,11 +173,12 @@ func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int) error {
 	if n < 0 || n > limit {
 		return fmt.Errorf("%w: token of %d bytes", errFrameSize, n)
 	}
-	token, err := io.ReadAll(io.LimitReader(r, int64(n)))
-	if err != nil || len(token) < n {
-		return fmt.Errorf("read token: %w", errors.Join(io.ErrUnexpectedEOF, err))
+	var f frame
+	defer func() { c.s.strangers.give(f.held) }()
+	if err := f.readBody(r, n, c.strangerHooks(ctx, by)); err != nil {
+		return fmt.Errorf("read token: %w", err)
 	}
-	answer, err := c.session.token(ctx, c.s.clock.Now, token)
+	answer, err := c.session.token(ctx, c.s.clock.Now, f.body)
 	if err != nil {
 		c.failed(ctx, err)
 		return fmt.Errorf("%w: %w", errAuthentication, err)
@@ -179,6 +191,7 @@ func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int) error {
 func (c *conn) known() {
 	if c.session.user != "" {
 		c.principal = userPrefix + c.session.user
+		c.s.known(c)
 	}
 }
 

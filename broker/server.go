@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +35,10 @@ type Server struct {
 	// weight per byte of big requests that are being decoded: both bound memory.
 	opening  chan struct{}
 	decoding *semaphore.Weighted
-	// requests and answers bound what connections hold of both, answering how many large
-	// answers are being made.
+	// requests and answers bound what connections hold of both, strangers what those hold
+	// that aren't authenticated, answering how many large answers are being made.
 	requests, answers *budget
+	strangers         *budget
 	answering         chan struct{}
 	copies            sync.Pool // see frameWriter
 
@@ -49,7 +51,8 @@ type Server struct {
 	listeners []*listener
 	conns     map[*conn]struct{}
 	perIP     map[string]int
-	throttled int // connections that are to be closed in a while
+	strange   *list.List // of *conn: those that have to authenticate and haven't, oldest first
+	throttled int        // connections that are to be closed in a while
 	closed    bool
 }
 
@@ -86,12 +89,14 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 
 		requests:  newBudget("requests", int64(cfg.RequestBytesQueued)),
 		answers:   newBudget("answers", int64(cfg.AnswerBytesQueued)),
+		strangers: newBudget("requests before authentication", strangerBytesMax),
 		answering: make(chan struct{}, answerSlots*runtime.GOMAXPROCS(0)),
 
 		started:  clk.Now().UnixMilli(),
 		stopping: make(chan struct{}),
 		conns:    map[*conn]struct{}{},
 		perIP:    map[string]int{},
+		strange:  list.New(),
 	}
 	for _, a := range apis() {
 		s.byKey[a.key] = &a
@@ -201,7 +206,7 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	switch {
 	case s.closed:
 		why = "server is closing"
-	case len(s.conns) >= s.cfg.ConnectionsMax:
+	case len(s.conns) >= s.cfg.ConnectionsMax && !s.makeRoomLocked():
 		why = "too many connections"
 	case s.cfg.ConnectionsPerIPMax > 0 && s.perIP[host] >= s.cfg.ConnectionsPerIPMax:
 		why = "too many connections from this address"
@@ -215,6 +220,9 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	c := newConn(s, l, nc, host, s.connSeq.Add(1))
 	s.conns[c] = struct{}{}
 	s.perIP[host]++
+	if l.TLS != nil || l.SASL != nil {
+		c.waiting = s.strange.PushBack(c)
+	}
 	s.wg.Go(func() {
 		c.run(ctx)
 		s.forget(c)
@@ -222,9 +230,38 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	s.mu.Unlock()
 }
 
+// makeRoomLocked ends the connection that has been there for the longest without saying who it is,
+// if there is one: who opens many and leaves it at that shuts nobody out.
+func (s *Server) makeRoomLocked() bool {
+	oldest := s.strange.Front()
+	if oldest == nil {
+		return false
+	}
+	c := oldest.Value.(*conn)
+	s.knownLocked(c)
+	c.log.Warn("too many connections: the oldest that hasn't authenticated is closed")
+	c.hangUp()
+	return true
+}
+
+// known takes a connection that has authenticated, or ended, from those that haven't.
+func (s *Server) known(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knownLocked(c)
+}
+
+func (s *Server) knownLocked(c *conn) {
+	if c.waiting != nil {
+		s.strange.Remove(c.waiting)
+		c.waiting = nil
+	}
+}
+
 func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.knownLocked(c)
 	delete(s.conns, c)
 	if s.perIP[c.host]--; s.perIP[c.host] <= 0 {
 		delete(s.perIP, c.host)
