@@ -80,6 +80,90 @@ func TestKeySet(t *testing.T) {
 	require.EqualValues(t, 5, asked.Load())
 }
 
+// TestKeySetOfOthers: keys that we can't use are no reason to do without those that we can.
+func TestKeySetOfOthers(t *testing.T) {
+	const good = `{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0","kid":"good"}`
+	k, err := NewKeySet("https://idp.example/keys", time.Hour, time.Now, zap.NewNop())
+	require.NoError(t, err)
+	for name, other := range map[string]string{
+		"a kind of the future": `{"kty":"AKP","alg":"ML-DSA-65","kid":"a","pub":"AAAA"}`,
+		"for encryption":       `{"kty":"OKP","crv":"X25519","x":"hSDwCYkwp1R0i33ctD73Wg2_Og0mOBr066SpjqqbTmo","kid":"a"}`,
+		"another curve":        `{"kty":"EC","crv":"secp256k1","x":"AAAA","y":"AAAA","kid":"a"}`,
+		"not on its curve":     `{"kty":"EC","crv":"P-256","x":"AAAA","y":"AAAA","kid":"a"}`,
+		"RSA without a number": `{"kty":"RSA","kid":"a","n":"","e":""}`,
+		"no key":               `null`,
+		"no object":            `1`,
+	} {
+		set, err := k.decode([]byte(`{"keys":[` + other + `,` + good + `]}`))
+		require.NoError(t, err, name)
+		require.Len(t, set.Keys, 1, name)
+		require.Equal(t, "good", set.Keys[0].KeyID, name)
+		_, err = k.decode([]byte(`{"keys":[` + other + `]}`))
+		require.Error(t, err, name)
+	}
+}
+
+// TestKeySetRedirects: nobody on the way can send us elsewhere for keys.
+func TestKeySetRedirects(t *testing.T) {
+	keys := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) })
+	plain := httptest.NewServer(keys)
+	defer plain.Close()
+	there := httptest.NewTLSServer(keys)
+	defer there.Close()
+	for to, followed := range map[string]bool{plain.URL: false, there.URL: true, "file:///etc/passwd": false} {
+		at := httptest.NewTLSServer(http.RedirectHandler(to, http.StatusFound))
+		k, err := NewKeySet(at.URL, time.Hour, time.Now, zap.NewNop())
+		require.NoError(t, err)
+		k.client.Transport = at.Client().Transport
+		_, err = k.bytes(t.Context())
+		require.Equal(t, followed, err == nil, "%s: %v", to, err)
+		at.Close()
+	}
+}
+
+// TestKeySetOfASlowServer: who has a token of a known key waits for nobody, however long the server
+// takes and whatever others ask for.
+func TestKeySetOfASlowServer(t *testing.T) {
+	const good = `{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0","kid":"good"}]}`
+	asked, go_ := make(chan struct{}, 10), make(chan struct{})
+	var slow atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		if slow.Load() {
+			select {
+			case <-go_:
+			case <-r.Context().Done():
+			}
+		}
+		_, _ = w.Write([]byte(good))
+	}))
+	defer server.Close()
+	var now atomic.Int64
+	k, err := NewKeySet(server.URL, time.Hour, func() time.Time { return time.Unix(now.Load(), 0) }, zap.NewNop())
+	require.NoError(t, err)
+	find := func(id string) int {
+		keys, err := k.find(t.Context(), id)
+		require.NoError(t, err)
+		return len(keys)
+	}
+	require.Equal(t, 1, find("good"))
+	<-asked
+	slow.Store(true)
+	now.Add(int64(2 * time.Hour / time.Second))
+	stranger := make(chan int)
+	for range 2 { // the first has it read, the second waits
+		go func() { stranger <- find("unheard") }()
+	}
+	<-asked
+	for range 100 {
+		require.Equal(t, 1, find("good"))
+	}
+	close(go_)
+	require.Zero(t, <-stranger)
+	require.Zero(t, <-stranger)
+	require.Empty(t, asked, "it was read once for both")
+}
+
 func TestKeySetAddresses(t *testing.T) {
 	for address, ok := range map[string]bool{
 		"file:///keys.json": true, "https://idp.example/keys": true, "http://127.0.0.1:1/keys": true, "http://localhost/keys": true, "http://[::1]:1/": true,
