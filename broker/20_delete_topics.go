@@ -102,10 +102,12 @@ func (s *Server) deletable(r *request, img *metadata.Image, ask *kmsg.DeleteTopi
 		name = *ask.Topic
 	}
 	switch {
-	case !s.allowed(r, OpDelete, KindTopic, name):
+	case !s.allowed(r, OpDescribe, KindTopic, name):
 		return nil, messages.ErrTopicNotAuthorized
 	case t == nil:
 		return nil, messages.ErrUnknownTopicOrPartition
+	case !s.allowed(r, OpDelete, KindTopic, name):
+		return nil, messages.ErrTopicNotAuthorized
 	case messages.IsInternalTopic(name):
 		return nil, fmt.Errorf("%w: %s is internal", messages.ErrInvalidTopic, name)
 	}

@@ -3,6 +3,8 @@ package broker
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,13 +43,13 @@ func (c *stepClock) add(d time.Duration) {
 func withSASL(reauth time.Duration) worldOption {
 	return func(w *world, cfg *Config) {
 		w.clk = &stepClock{}
-		scram := map[string]messages.ScramCredential{}
+		scram := scramUsers{}
 		for _, u := range []string{"alice", "bob"} {
 			c, err := sasl.NewCredential(messages.ScramSHA256, u, u+"-4711", messages.ScramIterationsMin)
 			require.NoError(w.t, err)
 			scram[u] = c
 		}
-		s256, err := sasl.NewScram(messages.ScramSHA256, func(u string) (messages.ScramCredential, bool) { c, ok := scram[u]; return c, ok })
+		s256, err := sasl.NewScram(messages.ScramSHA256, scram)
 		require.NoError(w.t, err)
 		l := &cfg.Listeners[0]
 		l.Protocol = ProtocolSASLPlaintext
@@ -55,6 +57,21 @@ func withSASL(reauth time.Duration) worldOption {
 			{Mechanism: sasl.NewPlain(map[string]string{"alice": "alice-4711", "bob": "bob-4711"}), MaxReauth: reauth}, {Mechanism: s256, MaxReauth: reauth},
 		}}
 	}
+}
+
+// scramUsers are users by name.
+type scramUsers map[string]messages.ScramCredential
+
+func (u scramUsers) Credential(user string) (messages.ScramCredential, bool) {
+	c, ok := u[user]
+	return c, ok
+}
+
+func (u scramUsers) Credentials() (out []messages.ScramCredential) {
+	for _, name := range slices.Sorted(maps.Keys(u)) {
+		out = append(out, u[name])
+	}
+	return out
 }
 
 func (c *rawConn) handshake(version int16, mechanism string) *kmsg.SASLHandshakeResponse {

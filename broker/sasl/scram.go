@@ -1,11 +1,14 @@
 package sasl
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/sha512"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/xdg-go/scram"
@@ -13,18 +16,26 @@ import (
 	"kagami/messages"
 )
 
+// ScramUsers is who has credentials for a mechanism. It may be used by many goroutines at once.
+type ScramUsers interface {
+	// Credential is a user's.
+	Credential(user string) (messages.ScramCredential, bool)
+	// Credentials are all there are, in an order that is the same on all nodes. Nobody
+	// changes them.
+	Credentials() []messages.ScramCredential
+}
+
 // scramMechanism looks users up when they come.
 type scramMechanism struct {
 	mechanism messages.ScramMechanism
-	lookup    func(user string) (messages.ScramCredential, bool)
+	users     ScramUsers
 	server    *scram.Server
-	secret    [32]byte // makes salts of users that aren't there
+	secret    [32]byte // makes salts when nobody has credentials
 }
 
-// NewScram is SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) with users that lookup
-// finds.
-func NewScram(mechanism messages.ScramMechanism, lookup func(user string) (messages.ScramCredential, bool)) (Mechanism, error) {
-	m := &scramMechanism{mechanism: mechanism, lookup: lookup}
+// NewScram is SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677).
+func NewScram(mechanism messages.ScramMechanism, users ScramUsers) (Mechanism, error) {
+	m := &scramMechanism{mechanism: mechanism, users: users}
 	if _, err := rand.Read(m.secret[:]); err != nil {
 		return nil, fmt.Errorf("random bytes for %s: %w", mechanism, err)
 	}
@@ -47,16 +58,69 @@ func NewScram(mechanism messages.ScramMechanism, lookup func(user string) (messa
 // credentials finds a user's, or makes some that no password fits: whoever asks doesn't
 // learn which users there are.
 func (m *scramMechanism) credentials(user string) (scram.StoredCredentials, error) {
-	c, ok := m.lookup(user)
+	c, ok := m.users.Credential(user)
 	if !ok {
-		mac := hmac.New(sha256.New, m.secret[:])
-		mac.Write([]byte(user))
-		c = messages.ScramCredential{Salt: mac.Sum(nil)[:20], StoredKey: make([]byte, m.mechanism.KeySize()), ServerKey: make([]byte, m.mechanism.KeySize()), Iterations: messages.ScramIterationsMin}
+		c = m.pretended(user)
 	}
 	return scram.StoredCredentials{
 		KeyFactors: scram.KeyFactors{Salt: string(c.Salt), Iters: int(c.Iterations)},
 		StoredKey:  c.StoredKey, ServerKey: c.ServerKey,
 	}, nil
+}
+
+// shape is what can be seen of somebody's credentials before the proof.
+type shape struct {
+	salt       int // bytes
+	text       bool
+	iterations int32
+}
+
+func shapeOf(c messages.ScramCredential) shape {
+	other := func(r rune) bool { return !strings.ContainsRune(saltText, r) }
+	return shape{salt: len(c.Salt), text: strings.IndexFunc(string(c.Salt), other) < 0, iterations: c.Iterations}
+}
+
+// saltText is what salts of Java's tools are made of.
+const saltText = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+// pretended are credentials of a user who isn't there. They look like somebody's, and are the same on
+// all nodes and after a restart, as those are: the salt is made of the name and of a secret that
+// only nodes have.
+func (m *scramMechanism) pretended(user string) messages.ScramCredential {
+	secret, looks := m.secret[:], []shape(nil)
+	for i, c := range m.users.Credentials() {
+		if i == 0 {
+			secret = c.ServerKey
+		}
+		if s := shapeOf(c); !slices.Contains(looks, s) {
+			looks = append(looks, s)
+		}
+	}
+	if len(looks) == 0 {
+		looks = []shape{{salt: sha256.Size, iterations: messages.ScramIterationsMin}}
+	}
+	slices.SortFunc(looks, func(a, b shape) int {
+		return cmp.Or(cmp.Compare(a.iterations, b.iterations), cmp.Compare(a.salt, b.salt), strings.Compare(fmt.Sprint(a.text), fmt.Sprint(b.text)))
+	})
+	var salt []byte
+	mac := hmac.New(sha512.New, secret)
+	mac.Write([]byte("salt of " + user))
+	sum := mac.Sum(nil)
+	look := looks[int(sum[0])%len(looks)]
+	for len(salt) < look.salt {
+		mac.Reset()
+		mac.Write(sum)
+		sum = mac.Sum(nil)
+		salt = append(salt, sum...)
+	}
+	salt = salt[:look.salt]
+	for i := range salt {
+		if look.text {
+			salt[i] = saltText[int(salt[i])%len(saltText)]
+		}
+	}
+	none := make([]byte, m.mechanism.KeySize())
+	return messages.ScramCredential{Salt: salt, StoredKey: none, ServerKey: none, Iterations: look.iterations}
 }
 
 // Name is that of the mechanism.
@@ -92,7 +156,7 @@ func (e *scramExchange) Next(_ context.Context, token []byte) ([]byte, bool, err
 		return nil, false, invalid(e.mechanism.Name())
 	case e.conversation.Done():
 		// The proof counts only if the user is still there.
-		if _, ok := e.mechanism.lookup(e.conversation.Username()); !ok {
+		if _, ok := e.mechanism.users.Credential(e.conversation.Username()); !ok {
 			return nil, false, invalid(e.mechanism.Name())
 		}
 	}

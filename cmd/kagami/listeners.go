@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -196,9 +197,9 @@ func (x secured) mechanism(name string, v configs.Values) (sasl.Mechanism, error
 		}
 		return sasl.NewPlain(users), nil
 	case sasl.ScramSHA256:
-		return sasl.NewScram(messages.ScramSHA256, x.scramLookup(messages.ScramSHA256))
+		return sasl.NewScram(messages.ScramSHA256, &scramUsers{image: x.image, mechanism: messages.ScramSHA256})
 	case sasl.ScramSHA512:
-		return sasl.NewScram(messages.ScramSHA512, x.scramLookup(messages.ScramSHA512))
+		return sasl.NewScram(messages.ScramSHA512, &scramUsers{image: x.image, mechanism: messages.ScramSHA512})
 	case sasl.OAuthBearer:
 		return x.oauth(v)
 	default:
@@ -206,10 +207,35 @@ func (x secured) mechanism(name string, v configs.Values) (sasl.Mechanism, error
 	}
 }
 
-func (x secured) scramLookup(m messages.ScramMechanism) func(string) (messages.ScramCredential, bool) {
-	return func(user string) (messages.ScramCredential, bool) {
-		return x.image().ScramCredential(metadata.ScramUser{Name: user, Mechanism: m})
+// scramUsers are the users of the metadata image.
+type scramUsers struct {
+	image     func() *metadata.Image
+	mechanism messages.ScramMechanism
+
+	mu  sync.Mutex
+	of  *metadata.Image // that all is of
+	all []messages.ScramCredential
+}
+
+// Credential is a user's.
+func (u *scramUsers) Credential(user string) (messages.ScramCredential, bool) {
+	return u.image().ScramCredential(metadata.ScramUser{Name: user, Mechanism: u.mechanism})
+}
+
+// Credentials are all, by the users' names.
+func (u *scramUsers) Credentials() []messages.ScramCredential {
+	img := u.image()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of != img {
+		u.of, u.all = img, nil
+		for _, user := range img.ScramUsers() {
+			if c, ok := img.ScramCredential(user); ok && user.Mechanism == u.mechanism {
+				u.all = append(u.all, c)
+			}
+		}
 	}
+	return u.all
 }
 
 func (x secured) oauth(v configs.Values) (sasl.Mechanism, error) {
