@@ -447,7 +447,7 @@ func (j *Journal) tells(ctx context.Context) {
 		data := j.data
 		j.mu.Unlock()
 		if data != nil && reached {
-			data.claimNow()
+			data.claimAllNow()
 		}
 	}
 }

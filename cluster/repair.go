@@ -105,9 +105,14 @@ func (j *Journal) repaired(job *repairJob, err error) {
 	j.mu.Lock()
 	if err == nil || gone {
 		delete(j.repairs, job.of)
+		data := j.data
 		j.mu.Unlock()
-		if !gone && job.of.isBehind() { // it fell behind again, and was in the list then
+		switch {
+		case gone:
+		case job.of.isBehind(): // it fell behind again, and was in the list then
 			j.repair(job.of)
+		case data != nil:
+			data.claimNow(job.of.d.key.TopicID)
 		}
 		return
 	}

@@ -106,7 +106,7 @@ func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics
 			}
 		}
 	}
-	again := make([]bool, len(todo))
+	again, unready := make([]bool, len(todo)), make([]bool, len(todo))
 	at := rs.opts.Parallel
 	if rs.opts.Journal != nil {
 		at = max(at, claimsMax)
@@ -114,6 +114,7 @@ func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics
 	inParallel(at, len(todo), func(i int) {
 		c := todo[i]
 		if ctx.Err() == nil {
+			unready[i] = !c.r.order.inOrder()
 			again[i] = !rs.lead(ctx, c.r, c.want, c.none)
 		}
 	})
@@ -123,13 +124,19 @@ func (rs *Replicas) claimTopics(ctx context.Context, img *metadata.Image, topics
 			retry[c.r.tp.Topic] = struct{}{}
 		}
 	}
-	if len(retry) > 0 && ctx.Err() == nil {
-		rs.claimLater(retry)
+	if len(retry) == 0 || ctx.Err() != nil {
+		return
+	}
+	rs.claimLater(retry)
+	for i, c := range todo { // what it waited for may have come before it was in the list
+		if again[i] && unready[i] && c.r.order.inOrder() {
+			rs.claimNow(c.r.key.TopicID)
+		}
 	}
 }
 
 // claimLater has the claims of some topics tried again, after ClaimRetry or when a
-// shard of the journal reaches this node again.
+// shard of the journal reaches this node again, or a replica isn't behind any more.
 func (rs *Replicas) claimLater(topics map[string]struct{}) {
 	rs.work.Lock()
 	defer rs.work.Unlock()
@@ -143,27 +150,44 @@ func (rs *Replicas) claimLater(topics map[string]struct{}) {
 		rs.work.Lock()
 		defer rs.work.Unlock()
 		w.timed = false
-		rs.claimNowLocked()
+		rs.claimNowLocked(w.retry)
 	})
 }
 
-// claimNow tries claims again that came to nothing. It doesn't block.
-func (rs *Replicas) claimNow() {
+// claimAllNow tries claims again that came to nothing. It doesn't block.
+func (rs *Replicas) claimAllNow() {
 	rs.work.Lock()
 	defer rs.work.Unlock()
-	rs.claimNowLocked()
+	rs.claimNowLocked(rs.claims.retry)
 }
 
-func (rs *Replicas) claimNowLocked() {
+// claimNow is claimAllNow of one topic.
+func (rs *Replicas) claimNow(id messages.TopicID) {
+	rs.work.Lock()
+	defer rs.work.Unlock()
 	w := &rs.claims
-	if rs.closed || w.last == nil || len(w.retry) == 0 {
+	if w.last == nil {
+		return
+	}
+	t := w.last.TopicByID(id)
+	if t == nil {
+		return
+	}
+	if _, ok := w.retry[t.Name]; ok {
+		rs.claimNowLocked(map[string]struct{}{t.Name: {}})
+	}
+}
+
+func (rs *Replicas) claimNowLocked(topics map[string]struct{}) {
+	w := &rs.claims
+	if rs.closed || w.last == nil || len(topics) == 0 {
 		return
 	}
 	if w.img == nil {
 		w.img = w.last
 	}
-	maps.Copy(w.topics, w.retry)
-	clear(w.retry)
+	maps.Copy(w.topics, topics)
+	maps.DeleteFunc(w.retry, func(topic string, _ struct{}) bool { _, ok := topics[topic]; return ok })
 	w.pokeLocked()
 }
 
