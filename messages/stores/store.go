@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
@@ -52,7 +51,7 @@ func (s Store) read() ([]byte, error) {
 	if s.File == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(s.File)
+	b, err := readFile(s.File)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
@@ -97,6 +96,9 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 	case bytes.Contains(b, pemMark):
 		return tls.Certificate{}, ErrIsPEM
 	}
+	if err := checkIterations(b, 0); err != nil {
+		return tls.Certificate{}, err
+	}
 	key, leaf, chain, err := pkcs12.DecodeChain(b, s.Password)
 	if err != nil {
 		return tls.Certificate{}, pkcs12Fault(err)
@@ -117,6 +119,9 @@ func pkcs12Fault(err error) error {
 
 func (s Store) jks(b []byte) (keystore.KeyStore, error) {
 	ks := keystore.New(keystore.WithOrderedAliases())
+	if err := checkJKS(b); err != nil {
+		return ks, err
+	}
 	if err := ks.Load(bytes.NewReader(b), []byte(s.Password)); err != nil {
 		return ks, ErrPassword // or it is damaged: its digest doesn't tell which
 	}
@@ -183,6 +188,9 @@ func (s Store) decodeTrust(b []byte) (*x509.CertPool, error) {
 		return s.jksTrust(b, pool)
 	case bytes.Contains(b, pemMark):
 		return nil, ErrIsPEM
+	}
+	if err := checkIterations(b, 0); err != nil {
+		return nil, err
 	}
 	certs, err := pkcs12.DecodeTrustStore(b, s.Password)
 	if err != nil {

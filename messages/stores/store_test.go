@@ -16,14 +16,14 @@ import (
 	"kagami/test/kafka/pki"
 )
 
-func write(t *testing.T, name string, b []byte) string {
+func write(t testing.TB, name string, b []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 	return path
 }
 
-func jksFile(t *testing.T, p pki.Pair, storePassword, keyPassword string) string {
+func jksFile(t testing.TB, p pki.Pair, storePassword, keyPassword string) string {
 	t.Helper()
 	ks := keystore.New()
 	cert := keystore.Certificate{Type: "X509", Content: p.Cert.Raw}
