@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/jcmturner/gokrb5/v8/config"
 	"github.com/jcmturner/gokrb5/v8/keytab"
 	"github.com/twmb/franz-go/pkg/sasl/kerberos"
+
+	"kagami/messages/stores"
 )
 
 // krb5File is where realms and their KDCs are read from, unless KRB5_CONFIG names
@@ -68,7 +71,7 @@ func (k *kerberosLogin) auth(context.Context) (kerberos.Auth, error) {
 	if err != nil {
 		return kerberos.Auth{}, &KerberosError{What: "realms", File: file, Err: err}
 	}
-	keys, err := keytab.Load(k.keytab)
+	keys, err := loadKeytab(k.keytab)
 	if err != nil {
 		return kerberos.Auth{}, &KerberosError{What: keyJAAS + ": keyTab", File: k.keytab, Err: err}
 	}
@@ -77,4 +80,25 @@ func (k *kerberosLogin) auth(context.Context) (kerberos.Auth, error) {
 		name, realm = name[:i], name[i+1:]
 	}
 	return kerberos.Auth{Client: client.NewWithKeytab(name, realm, keys, realms), Service: k.service}, nil
+}
+
+var errKeytab = errors.New("it is no keytab, or damaged")
+
+// loadKeytab reads a keytab. What its parser says isn't told: that holds all bytes of the file, keys
+// among them.
+func loadKeytab(path string) (kt *keytab.Keytab, err error) {
+	b, err := stores.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if recover() != nil { // it believes lengths
+			kt, err = nil, errKeytab
+		}
+	}()
+	kt = new(keytab.Keytab)
+	if kt.Unmarshal(b) != nil {
+		return nil, errKeytab
+	}
+	return kt, nil
 }

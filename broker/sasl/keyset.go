@@ -169,7 +169,7 @@ func (k *KeySet) bytes(ctx context.Context) ([]byte, error) {
 
 // readFile reads a file as far as a key set can be long.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator's setting
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

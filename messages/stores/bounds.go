@@ -28,8 +28,9 @@ var (
 	errLength     = errors.New("a length in it is larger than what is left of it")
 )
 
-// readFile reads an ordinary file of a size that a store can have.
-func readFile(path string) ([]byte, error) {
+// ReadFile reads an ordinary file of a size that a store can have, for files that settings name beside
+// stores, too.
+func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path) // before it is opened: that waits for the other end of a pipe
 	switch {
 	case err != nil:

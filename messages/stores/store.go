@@ -51,7 +51,7 @@ func (s Store) read() ([]byte, error) {
 	if s.File == "" {
 		return nil, nil
 	}
-	b, err := readFile(s.File)
+	b, err := ReadFile(s.File)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}

@@ -16,24 +16,26 @@ import (
 	"kagami/test/kafka/pki"
 )
 
-func write(t testing.TB, name string, b []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	require.NoError(t, os.WriteFile(path, b, 0o600))
+func write(tb testing.TB, name string, b []byte) string {
+	tb.Helper()
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), name)
+	require.NoError(tb, os.WriteFile(path, b, 0o600))
 	return path
 }
 
-func jksFile(t testing.TB, p pki.Pair, storePassword, keyPassword string) string {
-	t.Helper()
+func jksFile(tb testing.TB, p pki.Pair, storePassword, keyPassword string) string {
+	tb.Helper()
+	tb.Helper()
 	ks := keystore.New()
 	cert := keystore.Certificate{Type: "X509", Content: p.Cert.Raw}
-	require.NoError(t, ks.SetPrivateKeyEntry("key", keystore.PrivateKeyEntry{CreationTime: time.Now(), PrivateKey: p.Secret(t), CertificateChain: []keystore.Certificate{cert}}, []byte(keyPassword)))
-	require.NoError(t, ks.SetTrustedCertificateEntry("ca", keystore.TrustedCertificateEntry{CreationTime: time.Now(), Certificate: cert}))
-	path := filepath.Join(t.TempDir(), "store.jks")
+	require.NoError(tb, ks.SetPrivateKeyEntry("key", keystore.PrivateKeyEntry{CreationTime: time.Now(), PrivateKey: p.Secret(tb), CertificateChain: []keystore.Certificate{cert}}, []byte(keyPassword)))
+	require.NoError(tb, ks.SetTrustedCertificateEntry("ca", keystore.TrustedCertificateEntry{CreationTime: time.Now(), Certificate: cert}))
+	path := filepath.Join(tb.TempDir(), "store.jks")
 	f, err := os.Create(path)
-	require.NoError(t, err)
-	require.NoError(t, ks.Store(f, []byte(storePassword)))
-	require.NoError(t, f.Close())
+	require.NoError(tb, err)
+	require.NoError(tb, ks.Store(f, []byte(storePassword)))
+	require.NoError(tb, f.Close())
 	return path
 }
 
