@@ -90,7 +90,7 @@ func TestParseConfig(t *testing.T) {
 		"no certificate":           {base("ssl.truststore.type", "PEM", "ssl.truststore.certificates", "nonsense s3cret"), "", []string{"ssl.truststore.certificates"}},
 		"bad key":                  {base("ssl.keystore.type", "PEM", "ssl.keystore.key", "s3cret", "ssl.keystore.certificate.chain", "x"), "", []string{"ssl.keystore.key"}},
 		"key without chain":        {base("ssl.keystore.type", "PEM", "ssl.keystore.key", "s3cret"), "", []string{"ssl.keystore.certificate.chain"}},
-		"key password":             {base("ssl.keystore.type", "PEM", "ssl.keystore.location", "/x", "ssl.key.password", "s3cret"), "", []string{"ssl.key.password", "not supported"}},
+		"key password":             {base("ssl.keystore.type", "PEM", "ssl.keystore.location", "/x", "ssl.key.password", "s3cret", "security.protocol", "SSL"), "SSL a:1", nil},
 		"old TLS":                  {base("ssl.enabled.protocols", "TLSv1.1"), "", []string{"TLSv1.1"}},
 		"unknown cipher":           {base("ssl.cipher.suites", "TLS_NOTHING"), "", []string{"TLS_NOTHING"}},
 		"identification":           {base("ssl.endpoint.identification.algorithm", "ldaps"), "", []string{"ldaps"}},

@@ -131,8 +131,6 @@ func (t *tlsSettings) parseKeys(configs map[string]string) error {
 		return invalid(keyKeyStoreType, "%s: set it to PEM with %s", k.Type, keyKey)
 	case isPEM && k.Password != "":
 		return invalid(keyKeyStorePassword, "a PEM key store has no password of its own")
-	case isPEM && k.KeyPassword != "":
-		return invalid(keyKeyPassword, "%v", stores.ErrEncryptedKey)
 	case text && (k.Key == "" || k.Chain == ""):
 		return invalid(keyKey, "needs %s as well, and the other way round", keyCertChain)
 	case text:

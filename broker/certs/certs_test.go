@@ -56,6 +56,31 @@ func TestServerSettings(t *testing.T) {
 	}
 }
 
+// TestStoreSettings: what contradicts itself is refused, as by Kafka.
+func TestStoreSettings(t *testing.T) {
+	p := pki.SelfSigned(t, pkix.Name{CommonName: "node"})
+	text := string(p.PEM(t))
+	good := stores.Store{Type: "PEM", Key: text, Chain: text}
+	for name, tc := range map[string]struct {
+		key, trust stores.Store
+		want       string
+	}{
+		"file and text":        {key: stores.Store{Type: "PEM", File: "/x", Key: text, Chain: text}, want: "ssl.keystore.key"},
+		"text of a JKS":        {key: stores.Store{Type: "JKS", Key: text, Chain: text}, want: "ssl.keystore.type"},
+		"key without chain":    {key: stores.Store{Type: "PEM", Key: text}, want: "ssl.keystore.certificate.chain"},
+		"PEM with a password":  {key: stores.Store{Type: "PEM", File: "/x", Password: "s3cret"}, want: "ssl.keystore.password"},
+		"trust file and text":  {key: good, trust: stores.Store{Type: "PEM", File: "/x", Chain: text}, want: "ssl.truststore.certificates"},
+		"trust text of a JKS":  {key: good, trust: stores.Store{Type: "JKS", Chain: text}, want: "ssl.truststore.type"},
+		"trust PEM's password": {key: good, trust: stores.Store{Type: "PEM", File: "/x", Password: "s3cret"}, want: "ssl.truststore.password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewServer(Settings{Key: tc.key, Trust: tc.trust}, zap.NewNop())
+			require.ErrorContains(t, err, tc.want)
+			require.NotContains(t, err.Error(), "s3cret")
+		})
+	}
+}
+
 func TestRules(t *testing.T) {
 	const dn = "CN=Duke,OU=ServiceUsers,O=Unknown,C=US"
 	for rules, want := range map[string]string{

@@ -71,6 +71,7 @@ func NewServer(s Settings, log *zap.Logger) (*Server, error) {
 	if s.Key.Empty() {
 		errs = append(errs, errors.New("ssl.keystore.location: is not set: a listener with TLS needs a key and its certificate"))
 	}
+	errs = append(errs, checkStores(s.Key, s.Trust)...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -80,6 +81,31 @@ func NewServer(s Settings, log *zap.Logger) (*Server, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// checkStores refuses what Kafka refuses, settings that would have no effect among it.
+func checkStores(key, trust stores.Store) (errs []error) {
+	bad := func(setting, why string) { errs = append(errs, fmt.Errorf("%s: %s", setting, why)) }
+	text := key.Key != "" || key.Chain != ""
+	switch {
+	case key.File != "" && text:
+		bad("ssl.keystore.key", "is set together with ssl.keystore.location: want one of both")
+	case text && key.Type != "PEM":
+		bad("ssl.keystore.type", "is "+key.Type+": ssl.keystore.key goes with PEM")
+	case text && (key.Key == "" || key.Chain == ""):
+		bad("ssl.keystore.key", "goes with ssl.keystore.certificate.chain: set both")
+	case key.Type == "PEM" && key.Password != "":
+		bad("ssl.keystore.password", "is set, but a PEM key store has none: ssl.key.password is that of an encrypted key")
+	}
+	switch {
+	case trust.File != "" && trust.Chain != "":
+		bad("ssl.truststore.certificates", "is set together with ssl.truststore.location: want one of both")
+	case trust.Chain != "" && trust.Type != "PEM":
+		bad("ssl.truststore.type", "is "+trust.Type+": ssl.truststore.certificates goes with PEM")
+	case trust.Type == "PEM" && trust.Password != "":
+		bad("ssl.truststore.password", "is set, but a PEM trust store has none")
+	}
+	return errs
 }
 
 func (s *Server) parseVersions() error {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"software.sslmate.com/src/go-pkcs12"
 
+	"kagami/client"
 	"kagami/test/kafka/pki"
 )
 
@@ -161,6 +163,53 @@ func TestAdminCertificateReplaced(t *testing.T) {
 	is("third", f.not)
 	_, err = shown(f.ops)
 	require.Error(t, err)
+}
+
+// TestEncryptedKeys: keys with a password, as text and as files, of listeners, of the admin
+// port, of kagami query, and of a mirror.
+func TestEncryptedKeys(t *testing.T) {
+	f := newAdminFiles(t)
+	key, chain := f.ca.Issue(t, "node", time.Now().Add(time.Hour)).EncryptedPEM(t, "key-4711")
+	both := writeFile(t, filepath.Join(f.dir, "encrypted.pem"), string(chain)+string(key))
+	n := startTestNode(t, t.TempDir(), "listeners=PLAINTEXT://127.0.0.1:0,TEXT://127.0.0.1:0,FILE://127.0.0.1:0", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,TEXT:SSL,FILE:SSL",
+		"ssl.keystore.type=PEM", "ssl.key.password=key-4711", "ssl.truststore.type=PEM", "ssl.truststore.location="+f.caFile, "ssl.client.auth=required",
+		"listener.name.text.ssl.keystore.key="+string(key), "listener.name.text.ssl.keystore.certificate.chain="+string(chain), "listener.name.file.ssl.keystore.location="+both,
+		"kagami.admin.security.protocol=SSL", "kagami.admin.ssl.keystore.location="+both, "kagami.admin.ssl.client.auth=required")
+	password := writeFile(t, filepath.Join(f.dir, "password"), "key-4711\n")
+	code, out, errs := runs(t, "query", "nodes", "--admin", "https://"+n.admin.Addr(), "--ca", f.caFile, "--certificate", both, "--key-password", password)
+	require.Equal(t, exitOK, code, errs)
+	require.Contains(t, out, "CONTROLLER")
+	code, _, errs = runs(t, "query", "nodes", "--admin", "https://"+n.admin.Addr(), "--ca", f.caFile, "--certificate", both)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "set the password of the key")
+
+	dst := startTestNode(t, t.TempDir())
+	mirrors, _, _ := connectTo(t, dst.kafka())
+	for i, listener := range []string{"TEXT", "FILE"} {
+		name := "m" + listener
+		settings := map[string]*string{
+			"bootstrap.servers": new(n.broker.Addr(listener).String()), "security.protocol": new("SSL"), "ssl.truststore.type": new("PEM"), "ssl.truststore.location": &f.caFile,
+			"ssl.keystore.type": new("PEM"), "ssl.key.password": new("key-4711"),
+		}
+		if i == 0 {
+			settings["ssl.keystore.key"], settings["ssl.keystore.certificate.chain"] = new(string(key)), new(string(chain))
+		} else {
+			settings["ssl.keystore.location"] = &both
+		}
+		require.NoError(t, mirrors.CreateClusterMirror(t.Context(), name, settings))
+		require.Eventually(t, func() bool {
+			all, err := mirrors.ListClusterMirrors(t.Context())
+			i := slices.IndexFunc(all, func(m client.ListedMirror) bool { return m.Name == name })
+			return err == nil && i >= 0 && all[i].SourceClusterID == n.clusterID
+		}, patience, 50*time.Millisecond, listener)
+	}
+	wrong := map[string]*string{
+		"bootstrap.servers": new(n.broker.Addr("TEXT").String()), "security.protocol": new("SSL"), "ssl.keystore.type": new("PEM"), "ssl.key.password": new("wrong-0815"),
+		"ssl.keystore.key": new(string(key)), "ssl.keystore.certificate.chain": new(string(chain)),
+	}
+	err := mirrors.CreateClusterMirror(t.Context(), "wrong", wrong)
+	require.ErrorContains(t, err, "can't be opened with the password")
+	require.NotContains(t, err.Error(), "0815")
 }
 
 // TestAdminTLSSettings: what can't be honoured stops the node, and says so.

@@ -108,7 +108,7 @@ func mirrorStoreDefs() []Def {
 			Doc: "Type of the key store: JKS, PKCS12 or PEM. Of the first two the file decides."},
 		{Name: SSLKeystoreLocation, Type: TypeString, Doc: "File with private key and certificate chain, on every node. Read with every new connection."},
 		{Name: SSLKeystorePassword, Type: TypePassword, Doc: "Password of the key store. A PEM one has none of its own."},
-		{Name: SSLKeyPassword, Type: TypePassword, Doc: "Password of the private key in a JKS, if it is another than the store's. Encrypted PEM keys are not supported."},
+		{Name: SSLKeyPassword, Type: TypePassword, Doc: "Password of the private key in a JKS, if it is another than the store's, or of an encrypted PEM key (PKCS #8, PBES2)."},
 		{Name: SSLKeystoreKey, Type: TypePassword, Doc: "Private key, as PEM text, with type PEM."},
 		{Name: SSLKeystoreChain, Type: TypePassword, Doc: "Certificate chain, as PEM text, with type PEM."},
 		{Name: "ssl.provider", Type: TypeString, Doc: javaOnly},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +18,11 @@ var (
 	ErrStore        = errors.New("bad store")
 	ErrNoKey        = errors.New("it holds no private key")
 	ErrNoCerts      = errors.New("it holds no certificates")
-	ErrEncryptedKey = errors.New("encrypted PEM keys are not supported: give the key in clear, in a file that only this user may read, or use PKCS12")
+	ErrKeyPassword  = errors.New("its key is encrypted: set the password of the key")
+	ErrNotEncrypted = errors.New("its key isn't encrypted, but a password of the key is set: remove that, or encrypt the key")
+	ErrLegacyKey    = errors.New("its key is encrypted in the old form (Proc-Type: 4,ENCRYPTED), which is not supported: convert it with openssl pkcs8 -topk8")
+	ErrKeyForm      = errors.New("its key is encrypted in a form that is not supported (PBES2 with PBKDF2, HMAC-SHA1 or -SHA256, and AES-CBC or 3DES is): convert it with openssl pkcs8 -topk8 -v2 aes-256-cbc")
+	ErrTwoPasswords = errors.New("its key has another password than the store, which is not supported for PKCS12: give both the same, or use JKS or PEM")
 	ErrBadPair      = errors.New("private key and certificates don't belong together, or one of them can't be read")
 	ErrPassword     = errors.New("it can't be opened with the password that is set")
 	ErrType         = errors.New("the type is none of JKS, PKCS12 and PEM")
@@ -31,7 +34,7 @@ type Store struct {
 	Type        string // JKS, PKCS12 or PEM; of the first two the file decides
 	File        string
 	Password    string
-	KeyPassword string // of the key in it; "" = Password
+	KeyPassword string // of the key in it; "" = Password, and with PEM none
 	Key, Chain  string // PEM texts in place of File; of a trust store Chain
 }
 
@@ -83,9 +86,9 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 	switch s.Type {
 	case "PEM":
 		if b != nil {
-			return pemPair(b, b)
+			return pemPair(b, b, s.KeyPassword)
 		}
-		return pemPair([]byte(s.Key), []byte(s.Chain))
+		return pemPair([]byte(s.Key), []byte(s.Chain), s.KeyPassword)
 	case "JKS", "PKCS12":
 	default:
 		return tls.Certificate{}, ErrType
@@ -101,6 +104,10 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 	}
 	key, leaf, chain, err := pkcs12.DecodeChain(b, s.Password)
 	if err != nil {
+		// The store's own password has been checked when the key doesn't open.
+		if text := err.Error(); strings.Contains(text, "shrouded key bag") || strings.Contains(text, "private key: ") {
+			err = ErrTwoPasswords
+		}
 		return tls.Certificate{}, pkcs12Fault(err)
 	}
 	pair := tls.Certificate{PrivateKey: key, Leaf: leaf, Certificate: [][]byte{leaf.Raw}}
@@ -111,8 +118,11 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 }
 
 func pkcs12Fault(err error) error {
-	if errors.Is(err, pkcs12.ErrIncorrectPassword) {
+	switch {
+	case errors.Is(err, pkcs12.ErrIncorrectPassword):
 		return ErrPassword
+	case errors.Is(err, ErrTwoPasswords):
+		return err
 	}
 	return fmt.Errorf("as PKCS12: %w", err)
 }
@@ -233,15 +243,10 @@ func (s Store) jksTrust(b []byte, pool *x509.CertPool) (*x509.CertPool, error) {
 }
 
 // pemPair never returns the parser's own text: it could quote the key.
-func pemPair(key, chain []byte) (tls.Certificate, error) {
-	for rest := key; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if strings.Contains(block.Type, "ENCRYPTED") || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
-			return tls.Certificate{}, ErrEncryptedKey
-		}
+func pemPair(key, chain []byte, password string) (tls.Certificate, error) {
+	key, err := clearKey(key, password)
+	if err != nil {
+		return tls.Certificate{}, err
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {

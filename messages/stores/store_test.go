@@ -3,7 +3,6 @@ package stores
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,7 +61,6 @@ func TestStores(t *testing.T) {
 		"PKCS12, wrong":     {store: Store{Type: "PKCS12", File: p12File, Password: "s3cret-wrong"}, keyFault: ErrPassword},
 		"PEM of no key":     {store: Store{Type: "PEM", File: write(t, "x", []byte("s3cret-garbage"))}, keyFault: ErrBadPair},
 		"JKS of no key":     {store: Store{Type: "JKS", File: write(t, "x", []byte("s3cret-garbage"))}, keyFault: ErrStore},
-		"encrypted PEM":     {store: Store{Type: "PEM", File: write(t, "x", pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("s3cret")}))}, keyFault: ErrEncryptedKey},
 		"PEM said JKS":      {store: Store{Type: "JKS", File: pemFile, Password: "storepass"}, keyFault: ErrIsPEM},
 		"no file":           {store: Store{Type: "PEM", File: "/does/not/exist"}, keyFault: os.ErrNotExist},
 		"another type":      {store: Store{Type: "BKS", File: pemFile}, keyFault: ErrType},

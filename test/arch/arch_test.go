@@ -98,6 +98,7 @@ var third = map[string][]string{
 	"github.com/jcmturner/":                   {"fetch"},
 	"github.com/go-jose/go-jose":              {"broker"},
 	"github.com/pavlo-v-chernykh/":            {"messages"},
+	"github.com/youmark/pkcs8":                {"messages", "test"},
 	"software.sslmate.com/src/go-pkcs12":      {"messages"},
 	"github.com/klauspost/compress":           {"messages", "persistence", "broker", "cmd", "test"},
 	"github.com/pierrec/lz4":                  {"messages", "persistence", "broker", "cmd", "test"},

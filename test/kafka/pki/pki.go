@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/youmark/pkcs8"
 )
 
 // Pair is a key with its certificate.
@@ -48,6 +49,14 @@ func (p Pair) Secret(tb testing.TB) []byte {
 func (p Pair) PEM(tb testing.TB) []byte {
 	tb.Helper()
 	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: p.Secret(tb)}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Cert.Raw})...)
+}
+
+// EncryptedPEM is the key, encrypted by the password, and the certificate.
+func (p Pair) EncryptedPEM(tb testing.TB, password string) (key, chain []byte) {
+	tb.Helper()
+	der, err := pkcs8.MarshalPrivateKey(p.Key, []byte(password), nil)
+	require.NoError(tb, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Cert.Raw})
 }
 
 // Authority signs certificates of the loopback addresses.
