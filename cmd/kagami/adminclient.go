@@ -114,7 +114,7 @@ func (o adminOptions) tls() (*tls.Config, error) {
 func (o adminOptions) keyStore() (stores.Store, error) {
 	store := stores.Store{Type: "PEM", File: o.certificate}
 	if o.keyPassword != "" {
-		b, err := os.ReadFile(o.keyPassword)
+		b, err := stores.ReadFile(o.keyPassword)
 		if err != nil {
 			return store, fmt.Errorf("read --key-password: %w", err)
 		}
@@ -123,11 +123,11 @@ func (o adminOptions) keyStore() (stores.Store, error) {
 	if o.key == "" {
 		return store, nil
 	}
-	chain, err := os.ReadFile(o.certificate)
+	chain, err := stores.ReadFile(o.certificate)
 	if err != nil {
 		return store, fmt.Errorf("read --certificate: %w", err)
 	}
-	key, err := os.ReadFile(o.key)
+	key, err := stores.ReadFile(o.key)
 	if err != nil {
 		return store, fmt.Errorf("read --key: %w", err)
 	}

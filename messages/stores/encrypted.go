@@ -15,7 +15,6 @@ import (
 // Bounds of what opening an encrypted key may cost. Who may create a mirror gives such
 // keys, and they say themselves how much work they are.
 const (
-	iterationsMax  = 5_000_000
 	scryptBytesMax = 256 << 20
 	scryptLanesMax = 16
 )
@@ -113,7 +112,7 @@ func affordable(der []byte) error {
 			return ErrBadPair
 		}
 		if p.Iterations < 1 || p.Iterations > iterationsMax {
-			return fmt.Errorf("%w: %d iterations, at most %d are taken", ErrKeyForm, p.Iterations, iterationsMax)
+			return ErrIterations
 		}
 	case how.Function.Algorithm.Equal(oidScrypt):
 		var p struct {

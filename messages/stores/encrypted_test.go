@@ -22,7 +22,7 @@ func TestEncryptedKeys(t *testing.T) {
 	cert := fixture(t, "cert.pem")
 	for name, want := range map[string]error{
 		"aes256.key": nil, "aes128sha1.key": nil, "des3.key": nil, "scrypt.key": nil,
-		"sha512.key": ErrKeyForm, "camellia.key": ErrKeyForm, "pbes1.key": ErrKeyForm, "costly.key": ErrKeyForm, "legacy.key": ErrLegacyKey,
+		"sha512.key": ErrKeyForm, "camellia.key": ErrKeyForm, "pbes1.key": ErrKeyForm, "costly.key": ErrIterations, "legacy.key": ErrLegacyKey,
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := fixture(t, name)
