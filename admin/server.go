@@ -20,6 +20,9 @@ import (
 	"kagami/messages"
 )
 
+// ErrNotLoopback: an address that should be for this machine only isn't.
+var ErrNotLoopback = errors.New("not a loopback address, as it was taken for")
+
 // Queries is what the server asks of the node. Answers are marshalled to JSON.
 type Queries interface {
 	// Live returns nil when the node's parts run.
@@ -37,6 +40,9 @@ type Queries interface {
 type Config struct {
 	// Listen is host:port; port 0 takes a free one.
 	Listen string
+	// LoopbackOnly refuses to listen when Listen turns out to be another address: a name may
+	// stand for any.
+	LoopbackOnly bool
 	// QueryTimeout bounds one query. Default 10 s; zero means the default.
 	QueryTimeout time.Duration
 	// HeaderTimeout bounds the TLS handshake, and then the head of a request. Default 10 s;
@@ -78,6 +84,9 @@ func Start(cfg Config, q Queries, log *zap.Logger) (*Server, error) {
 	ln, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for admin requests on %s: %w", cfg.Listen, err)
+	}
+	if at, ok := ln.Addr().(*net.TCPAddr); cfg.LoopbackOnly && (!ok || !at.IP.IsLoopback()) {
+		return nil, errors.Join(fmt.Errorf("listen for admin requests on %s: %w: it is %s", cfg.Listen, ErrNotLoopback, ln.Addr()), ln.Close())
 	}
 	s := &Server{ln: ln, conns: newConnections(), done: make(chan struct{}), log: log}
 	s.http = &http.Server{

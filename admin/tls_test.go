@@ -102,3 +102,12 @@ func TestManySilentConnections(t *testing.T) {
 	require.LessOrEqual(t, logs.Len(), 2*logLines) // the minute may end meanwhile
 	live(t, s, c)
 }
+
+// TestLoopbackOnly: a name that turns out to be more than this machine isn't listened on.
+func TestLoopbackOnly(t *testing.T) {
+	_, err := Start(Config{Listen: "0.0.0.0:0", LoopbackOnly: true}, fakeQueries{}, zap.NewNop())
+	require.ErrorIs(t, err, ErrNotLoopback)
+	s, err := Start(Config{Listen: "localhost:0", LoopbackOnly: true}, fakeQueries{}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+}

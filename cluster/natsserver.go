@@ -210,7 +210,10 @@ func (s *Server) waitReady(ctx context.Context, fatal <-chan string) error {
 			return errors.New(text)
 		default:
 		}
-		if s.nats.ClusterAddr() != nil {
+		if at := s.nats.ClusterAddr(); at != nil {
+			if o := s.opts.Cluster; !o.mayListen(at.IP) {
+				return fmt.Errorf("%w: %s is %s, which isn't a loopback address, and there is no TLS: set cluster.tls.*, or cluster.allow.clear=true", ErrBadOption, o.Listen, at)
+			}
 			return nil
 		}
 		if err := s.opts.Clock.Sleep(ctx, natsReadyPoll); err != nil {

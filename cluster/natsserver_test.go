@@ -161,7 +161,9 @@ func TestClusterOptionsValidate(t *testing.T) {
 		{"user and token", func(o *Options) { o.User, o.Password, o.Token = "u", "p", "t" }, []string{"token and a user"}},
 		{"user alone", func(o *Options) { o.User = "u" }, []string{"together"}},
 		{"bcrypt", func(o *Options) { o.Token = "$2a$11$x" }, []string{"bcrypt"}},
-		{"open to the world", func(o *Options) { o.Listen = "0.0.0.0:7000" }, []string{"loopback"}},
+		{"open to the world", func(o *Options) { o.Listen = "0.0.0.0:7000" }, []string{"neither TLS nor credentials", "cluster.allow.clear=true"}},
+		{"a password in the clear", func(o *Options) { o.Listen, o.User, o.Password = "[fe80::1]:7000", "u", "p" }, []string{"have no TLS"}},
+		{"a peer elsewhere", func(o *Options) { o.Peers = map[messages.NodeID]string{2: "node2:7000"}; o.AllowClear = true }, []string{"neither TLS nor credentials"}},
 		{"name", func(o *Options) { o.Name = "a b" }, []string{"white space"}},
 		{"beats", func(o *Options) { o.DeadAfter = 300 * time.Millisecond }, []string{"two beats"}},
 	} {
@@ -177,6 +179,15 @@ func TestClusterOptionsValidate(t *testing.T) {
 			require.NotContains(t, err.Error(), "$2a$11$x")
 		})
 	}
+}
+
+// A name that was taken for loopback, and isn't, is found out.
+func TestMayListen(t *testing.T) {
+	here, there := net.IPv6loopback, net.IPv4zero
+	require.True(t, Options{}.mayListen(here))
+	require.False(t, Options{}.mayListen(there))
+	require.True(t, Options{AllowClear: true}.mayListen(there))
+	require.True(t, Options{TLSCert: "c"}.mayListen(there))
 }
 
 type testCA struct {

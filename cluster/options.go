@@ -45,6 +45,8 @@ type Options struct {
 	// authentication between nodes, which Validate accepts with TLS or on
 	// loopback addresses only.
 	User, Password, Token string
+	// AllowClear lets nodes that aren't on one machine do without TLS.
+	AllowClear bool
 	// BeatInterval between two heartbeats. Default 250 ms.
 	BeatInterval time.Duration
 	// DeadAfter is how long a node may be silent before it counts as dead.
@@ -145,15 +147,20 @@ func (o Options) checkSecurity(bad func(string, ...any), addresses []string) {
 	if strings.HasPrefix(o.Password, "$2") || strings.HasPrefix(o.Token, "$2") {
 		bad("the secret of connections between nodes begins like a bcrypt hash; it must be plain, as it is sent to others")
 	}
-	if files == 0 && o.User == "" && o.Token == "" {
-		for _, a := range addresses {
-			if !isLoopback(a) {
-				bad("connections between nodes have neither TLS nor credentials and %s isn't a loopback address", a)
-				return
-			}
-		}
+	i := slices.IndexFunc(addresses, func(a string) bool { return !isLoopback(a) })
+	if files != 0 || i < 0 {
+		return
+	}
+	if o.User == "" && o.Token == "" {
+		bad("connections between nodes have neither TLS nor credentials and %s isn't a loopback address", addresses[i])
+	}
+	if !o.AllowClear {
+		bad("connections between nodes have no TLS and %s isn't a loopback address: set cluster.tls.*, or cluster.allow.clear=true if nobody else is on that network", addresses[i])
 	}
 }
+
+// mayListen reports whether nodes may be met at an address: in the clear on loopback only.
+func (o Options) mayListen(at net.IP) bool { return o.TLSCert != "" || o.AllowClear || at.IsLoopback() }
 
 func checkAddress(bad func(string, ...any), what, address string, zeroPort bool) {
 	host, port, err := net.SplitHostPort(address)
@@ -167,6 +174,8 @@ func checkAddress(bad func(string, ...any), what, address string, zeroPort bool)
 	}
 }
 
+// isLoopback goes by what is written: of names only localhost counts, and OpenServer looks
+// at what that has become.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -20,7 +20,7 @@ func (n *node) serveAdmin(context.Context) error {
 		return err
 	}
 	n.admin, err = admin.Start(admin.Config{
-		Listen: n.settings.adminAddr, TLS: secure.config, ClientCertificate: secure.clientCertificate,
+		Listen: n.settings.adminAddr, LoopbackOnly: loopback(n.settings.adminAddr), TLS: secure.config, ClientCertificate: secure.clientCertificate,
 		User: n.settings.adminUser, Password: configs.BrokerValues(nil, n.settings.static).String(configs.AdminPassword),
 		Pprof: n.settings.pprof, Level: &n.level, Metrics: admin.MetricsHandler(n.sample),
 	}, n.queries(), n.log.Named("admin"))
@@ -74,4 +74,21 @@ func adminTLS(static map[string]string, log *zap.Logger) (adminSecurity, error) 
 	}
 	out.config = server.Config()
 	return out, nil
+}
+
+// adminAsksWho reports whether the admin server knows who its clients are.
+func (s *settings) adminAsksWho() bool { return s.adminUser != "" || s.adminSecure.clientCertificate }
+
+// checkAdminAddress refuses an admin server that others can reach, and read or use without
+// saying who they are, unless the settings say that this is meant.
+func (s *settings) checkAdminAddress(v configs.Values, fault func(key, why string)) {
+	if checkHostPort(s.adminAddr) != nil || loopback(s.adminAddr) {
+		return
+	}
+	if s.adminSecure.config == nil && v.String(configs.AdminProtocol) != "SSL" && !v.Bool(configs.AdminAllowClear) {
+		fault(configs.AdminListen, "isn't a loopback address, and the admin server has no TLS: set "+configs.AdminProtocol+"=SSL, or "+configs.AdminAllowClear+"=true if nobody can listen in")
+	}
+	if !s.adminAsksWho() && !v.Bool(configs.AdminAllowAnonymous) {
+		fault(configs.AdminListen, "isn't a loopback address, and the admin server asks nobody who they are: set "+configs.AdminUser+" and "+configs.AdminPassword+" or kagami.admin.ssl.client.auth=required, or "+configs.AdminAllowAnonymous+"=true")
+	}
 }

@@ -123,6 +123,7 @@ func parseSettings(static map[string]string) (settings, error) {
 	if s.adminSecure, err = adminTLS(static, zap.NewNop()); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
 	}
+	s.checkAdminAddress(v, fault)
 	if (s.adminUser == "") != (v.String(configs.AdminPassword) == "") {
 		fault(configs.AdminUser, "goes with "+configs.AdminPassword+": set both or none")
 	}
@@ -149,7 +150,8 @@ func (s *settings) parseCluster(v configs.Values, fault func(key, why string)) e
 	o := cluster.Options{
 		Listen: v.String(configs.ClusterListen), Advertise: v.String(configs.ClusterAdvertised),
 		Peers: make(map[messages.NodeID]string), StoreDir: filepath.Join(s.dataDir, journalFolder), SyncInterval: ms(configs.JournalSyncMs),
-		TLSCert: v.String(configs.ClusterTLSCertificate), TLSKey: v.String(configs.ClusterTLSKey), TLSCA: v.String(configs.ClusterTLSCA),
+		AllowClear: v.Bool(configs.ClusterAllowClear),
+		TLSCert:    v.String(configs.ClusterTLSCertificate), TLSKey: v.String(configs.ClusterTLSKey), TLSCA: v.String(configs.ClusterTLSCA),
 		User: v.String(configs.ClusterUser), Password: v.String(configs.ClusterPassword),
 		BeatInterval: ms(configs.ClusterBeatMs), DeadAfter: ms(configs.ClusterDeadMs), JournalBytesMax: v.Int64(configs.JournalBytes),
 		ElectionTimeout: ms(configs.JournalElectionMs),

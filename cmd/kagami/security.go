@@ -31,18 +31,30 @@ func (n *node) authorizer() broker.Authorizer {
 
 // secureListeners adds TLS and SASL to the listeners of the settings.
 func (n *node) secureListeners() ([]broker.Listener, error) {
+	n.warnClear()
+	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, log: n.log}.secure(n.settings.listeners)
+}
+
+// warnClear tells what others can read or use, as the settings allow it.
+func (n *node) warnClear() {
 	for _, l := range n.settings.listeners {
 		if l.Protocol != broker.ProtocolSSL && l.Protocol != broker.ProtocolSASLSSL && !loopback(l.Address) {
 			n.log.Warn("clients of this listener are served without encryption", zap.String("listener", l.Name), zap.String("address", l.Address))
 		}
 	}
-	if n.settings.adminUser == "" && !n.settings.adminSecure.clientCertificate && !loopback(n.settings.adminAddr) {
+	if loopback(n.settings.adminAddr) {
+		return
+	}
+	if n.settings.adminSecure.config == nil {
+		n.log.Warn("the admin server is in the clear", zap.String("address", n.settings.adminAddr))
+	}
+	if !n.settings.adminAsksWho() {
 		n.log.Warn("the admin server asks nobody who they are", zap.String("address", n.settings.adminAddr))
 	}
-	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, log: n.log}.secure(n.settings.listeners)
 }
 
-// loopback reports whether an address can be reached from this machine only.
+// loopback reports whether an address can be reached from this machine only, by what is
+// written: of names only localhost counts.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)

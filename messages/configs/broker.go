@@ -51,6 +51,7 @@ const (
 	ClusterTLSCertificate = "cluster.tls.certificate.file"
 	ClusterTLSKey         = "cluster.tls.key.file"
 	ClusterTLSCA          = "cluster.tls.ca.file"
+	ClusterAllowClear     = "cluster.allow.clear"
 	NATSURL               = "nats.url"
 	NATSUser              = "nats.user"
 	NATSPassword          = "nats.password"
@@ -191,6 +192,7 @@ func brokerClusterDefs() []Def {
 		{Name: ClusterTLSCertificate, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with this node's certificate for connections between nodes. With it go the key and the CA; both sides show a certificate."},
 		{Name: ClusterTLSKey, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the key of that certificate."},
 		{Name: ClusterTLSCA, Type: TypeString, Change: ChangeRestart, Doc: "PEM file with the CA that signed the nodes' certificates."},
+		{Name: ClusterAllowClear, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether nodes on addresses that aren't loopback may do without cluster.tls.*. Otherwise they don't start."},
 		{Name: NATSURL, Type: TypeList, High: true, Change: ChangeRestart, Doc: "Servers of an existing NATS cluster with JetStream, nats://host:port or tls://host:port, that the nodes use instead of servers of their own; in place of cluster.peers. One account for each Kagami cluster, max_payload of at least 21 MiB."},
 		{Name: NATSUser, Type: TypeString, Change: ChangeRestart, Doc: "User at those servers."},
 		{Name: NATSPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of nats.user."},

@@ -42,6 +42,8 @@ const (
 	AllowEveryoneIfNoACL    = "allow.everyone.if.no.acl.found"
 	AdminListen             = "kagami.admin.listen"
 	AdminProtocol           = "kagami.admin.security.protocol"
+	AdminAllowClear         = "kagami.admin.allow.clear"
+	AdminAllowAnonymous     = "kagami.admin.allow.anonymous"
 	AdminUser               = "kagami.admin.user"
 	AdminPassword           = "kagami.admin.password" //nolint:gosec // the name of a setting
 	BootstrapScram          = "kagami.bootstrap.scram"
@@ -104,6 +106,8 @@ func brokerRightsDefs() []Def {
 		{Name: AllowEveryoneIfNoACL, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether everybody may use a resource that no ACL is about."},
 		{Name: BootstrapScram, Type: TypePassword, Change: ChangeRestart, Doc: "A user that is made while the cluster has no SCRAM credentials at all, as kafka-storage --add-scram has it: `SCRAM-SHA-256=[name=admin,password=...]`. Take it away afterwards."},
 		{Name: AdminProtocol, Type: TypeString, Default: new("PLAINTEXT"), Change: ChangeRestart, check: oneOf("PLAINTEXT", "SSL"), Doc: "PLAINTEXT: the admin server speaks http. SSL: https, with the ssl.* settings of listeners, each of which may be set for it alone with `kagami.admin.` in front (`kagami.admin.ssl.keystore.location`). `kagami.admin.ssl.client.auth` counts with that prefix only; required asks for a certificate but for /healthz and /readyz."},
+		{Name: AdminAllowClear, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether the admin server may listen without TLS on an address that isn't loopback. Otherwise the node doesn't start."},
+		{Name: AdminAllowAnonymous, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether it may do so without asking for a password or a certificate. Otherwise the node doesn't start."},
 		{Name: AdminUser, Type: TypeString, Change: ChangeRestart, Doc: "User that the admin HTTP server asks for (basic authentication), but for /healthz and /readyz. Not set: it asks for nobody."},
 		{Name: AdminPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of that user."},
 	}

@@ -118,8 +118,11 @@ func (c *Cluster) placeIn(node *NodeOptions, id int) (err error) {
 		}
 	}
 	node.Host = c.net.Addr(id)
-	// Whoever is to be reached from elsewhere needs a password.
-	maps.Copy(node.Properties, map[string]string{"cluster.user": "nodes", "cluster.password": "secret-of-the-nodes"})
+	// Whoever is to be reached from elsewhere needs a password, and leave to do without TLS.
+	maps.Copy(node.Properties, map[string]string{
+		"cluster.user": "nodes", "cluster.password": "secret-of-the-nodes", "cluster.allow.clear": "true",
+		"kagami.admin.allow.clear": "true", "kagami.admin.allow.anonymous": "true",
+	})
 	node.Program, err = c.net.Program(id, node.Program)
 	return err
 }
