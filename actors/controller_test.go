@@ -193,6 +193,36 @@ func TestControllerClaimsAgainAfterAnUnknownAppend(t *testing.T) {
 	})
 }
 
+// TestControllerSaysWhatBecameOfAChange: NOT_CONTROLLER only if nothing was done, so that who
+// asks again can't do it twice.
+func TestControllerSaysWhatBecameOfAChange(t *testing.T) {
+	for name, row := range map[string]struct{ fault, want, never error }{
+		"refused":    {fmt.Errorf("injected: %w", messages.ErrNotLeader), messages.ErrNotController, messages.ErrStorage},
+		"cut off":    {fmt.Errorf("injected: %w: %w", messages.ErrNotLeader, messages.ErrTimedOut), messages.ErrTimedOut, messages.ErrNotLeader},
+		"not seen":   {fmt.Errorf("injected: %w", metadata.ErrMissed), messages.ErrTimedOut, messages.ErrNotController},
+		"by another": {fmt.Errorf("injected: %w", metadata.ErrStale), messages.ErrNotController, messages.ErrStorage},
+		"disk":       {errors.New("injected"), messages.ErrStorage, messages.ErrNotController},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &memoryStore{img: metadata.EmptyImage()}
+				c := startController(t, s, nil)
+				if err := c.WaitClaimed(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				s.setFault(func([]metadata.Change) (bool, error) { return false, row.fault })
+				if out := c.submitHere(t.Context(), alice, newTopic("a")); !errors.Is(out.Err, row.want) || errors.Is(out.Err, row.never) {
+					t.Fatalf("%v", out.Err)
+				}
+				s.setFault(nil)
+				if out := c.Submit(t.Context(), alice, newTopic("a")); out.Err != nil || out.Items[0].Err != nil {
+					t.Fatalf("%+v", out)
+				}
+			})
+		})
+	}
+}
+
 func TestControllerLosesItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{img: metadata.EmptyImage()}

@@ -213,7 +213,10 @@ func (a *controllerActor) failFlight(err error) {
 	switch {
 	case errors.Is(err, metadata.ErrStale):
 		err = fmt.Errorf("%w: another node has claimed the metadata log", messages.ErrNotController)
-	case errors.Is(err, messages.ErrTimedOut):
+	case errors.Is(err, messages.ErrTimedOut), errors.Is(err, metadata.ErrMissed):
+		err = fmt.Errorf("%w: %s", messages.ErrTimedOut, err.Error()) // it is nothing else: an error of the metadata log's leadership isn't of a topic's
+	case errors.Is(err, messages.ErrNotLeader): // and nothing of it was or will be applied
+		err = fmt.Errorf("%w: %w", messages.ErrNotController, err)
 	default:
 		err = fmt.Errorf("%w: %w", messages.ErrStorage, err)
 	}
