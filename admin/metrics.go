@@ -26,8 +26,10 @@ type Sample struct {
 	Workers       []WorkerSample
 	DeadFetchers  int64 // workers that couldn't be made
 	Traffic       TrafficSample
-	Version       string        // of the program
-	Groups        []GroupSample // that this node coordinates, by type and state
+	Logins        []LoginSample       // of each listener
+	Certificates  []CertificateSample // that listeners show
+	Version       string              // of the program
+	Groups        []GroupSample       // that this node coordinates, by type and state
 	Txns          TxnSample
 	Cleaner       CleanerSample
 	SinceCleaner  time.Duration // since it had looked at all logs; 0: it hasn't yet
@@ -92,7 +94,7 @@ func stateMetric(name string, state messages.State) metric {
 }
 
 func metrics() []metric {
-	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), groupMetrics(), txnMetrics(), cleanerMetrics())
+	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), loginMetrics(), groupMetrics(), txnMetrics(), cleanerMetrics())
 }
 
 func mirrorMetrics() []metric {

@@ -29,6 +29,11 @@ func TestMetricsGolden(t *testing.T) {
 				{ClientID: "broker-1-fetcher-0-mirror-m", Mirror: "m", Host: "b.example", Port: "9092", Requests: 3, Rate: 0.5},
 			},
 			Traffic: TrafficSample{BytesIn: 1, MessagesIn: 2, BytesOut: 3, MirroredBytesIn: 4, Produce: 5, Fetch: 6, FailedProduce: 7, FailedFetch: 8},
+			Logins: []LoginSample{{
+				Listener: "CLIENTS", Successful: LoginCount{10, 0.5}, Failed: LoginCount{9, 0.25}, Reauthenticated: LoginCount{8, 0.125}, FailedReauths: LoginCount{7, 1},
+				ExpiredKilled: 6, HandshakeFailures: 5,
+			}},
+			Certificates: []CertificateSample{{"CLIENTS", time.Unix(1800000000, 0)}},
 			Groups: []GroupSample{
 				{Type: "classic", State: "Stable", Groups: 2, Members: 5, Offsets: 7}, {Type: "consumer", State: "Empty", Groups: 1, Offsets: 1},
 			},

@@ -46,6 +46,8 @@ const metricsAlerts = `
 | ` + "`kafka_server_mirror_metadata_manager_stopping_partition_state`" + ` above 0 for long | a failover doesn't get on: the controller or in-sync replicas are missing |
 | ` + "`kafka_server_mirror_fetcher_manager_dead_thread_count`" + ` above 0 | a mirror's connection settings can't be used; the log names them |
 | ` + "`kafka_coordinator_transaction_transaction_marker_channel_manager_pending_markers`" + ` above 0 for long | partitions have no leader, and their committed readers wait |
+| ` + "`kagami_tls_certificate_not_after_seconds - time()`" + ` below some days | put a new certificate in place: it is used without a restart |
+| ` + "`kafka_server_socket_server_metrics_failed_authentication_rate`" + ` above 0 for long | the log names listener, address, mechanism, user and reason |
 | ` + "`kafka_log_log_cleaner_manager_uncleanable_partitions_count`" + ` above 0 | a log grows and isn't compacted; the log of the node says why |
 | ` + "`kafka_log_log_cleaner_manager_time_since_last_run_ms`" + ` far above ` + "`log.cleaner.backoff.ms`" + ` and growing | the cleaner is behind: a large log, or ` + "`log.cleaner.io.max.bytes.per.second`" + ` is too low |
 `

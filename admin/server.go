@@ -20,7 +20,7 @@ import (
 	"kagami/messages"
 )
 
-// ErrNotLoopback: an address that should be for this machine only isn't.
+// ErrNotLoopback tells that an address isn't for this machine only, as it should be.
 var ErrNotLoopback = errors.New("not a loopback address, as it was taken for")
 
 // Queries is what the server asks of the node. Answers are marshalled to JSON.

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func (s *Server) handleSASLHandshake(_ context.Context, r *request) reply {
+func (s *Server) handleSASLHandshake(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.SASLHandshakeRequest)
 	resp := kmsg.NewPtrSASLHandshakeResponse()
 	resp.Version = req.Version
@@ -30,11 +30,15 @@ func (s *Server) handleSASLHandshake(_ context.Context, r *request) reply {
 	resp.SupportedMechanisms = ses.cfg.names()
 	if !slices.Contains(resp.SupportedMechanisms, req.Mechanism) {
 		resp.ErrorCode = kerr.UnsupportedSaslMechanism.Code
-		return reply{resp: resp, last: fmt.Errorf("%w: mechanism %.32q isn't offered", errAuthentication, req.Mechanism)}
+		err := fmt.Errorf("%w: mechanism %.32q isn't offered", errAuthentication, req.Mechanism)
+		r.conn.failed(ctx, err)
+		return reply{resp: resp, last: err}
 	}
 	if ses.user != "" && ses.mechanism.Name() != req.Mechanism {
 		resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
-		return reply{resp: resp, last: fmt.Errorf("%w: SASL mechanism %s changed to %s on re-authentication", errAuthentication, ses.mechanism.Name(), req.Mechanism)}
+		err := fmt.Errorf("%w: SASL mechanism %s changed to %s on re-authentication", errAuthentication, ses.mechanism.Name(), req.Mechanism)
+		r.conn.failed(ctx, err)
+		return reply{resp: resp, last: err}
 	}
 	ses.mechanism = ses.cfg.mechanism(req.Mechanism)
 	ses.exchange, ses.raw = ses.mechanism.Start(), req.Version == 0

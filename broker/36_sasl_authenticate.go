@@ -29,9 +29,8 @@ func (s *Server) handleSASLAuthenticate(ctx context.Context, r *request) reply {
 		}
 		return answer(resp)
 	}
-	token, err := ses.token(ctx, s.clock.Now, req.SASLAuthBytes)
+	token, err := r.conn.token(ctx, req.SASLAuthBytes)
 	if err != nil {
-		r.conn.failed(ctx, err)
 		text := kerr.SaslAuthenticationFailed.Description
 		if errors.Is(err, sasl.ErrRefused) {
 			text = err.Error()
@@ -39,7 +38,6 @@ func (s *Server) handleSASLAuthenticate(ctx context.Context, r *request) reply {
 		resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, &text
 		return reply{resp: resp, last: fmt.Errorf("%w: %w", errAuthentication, err)}
 	}
-	r.conn.known()
 	resp.SASLAuthBytes = token
 	resp.SessionLifetimeMillis = ses.lifetime().Milliseconds()
 	return answer(resp)

@@ -118,8 +118,10 @@ func (c *conn) logEnd(err error) {
 		c.log.Debug("connection closed: idle", zap.Error(err))
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		c.log.Debug("connection closed: the client has gone", zap.Error(err))
+	case errors.Is(err, errHandshake), errors.Is(err, errAuthentication), errors.Is(err, errNotYet):
+		c.log.Debug("connection closed", zap.Error(err)) // that has been told
 	default:
-		c.log.Warn("connection closed", zap.Error(err))
+		c.s.ends.warn("connection closed", c.who(), zap.Int64("connection", c.id), zap.String("listener", c.listener.Name), zap.Error(err))
 	}
 }
 
@@ -278,6 +280,7 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 	}
 	began := c.s.clock.Now()
 	if c.session.over(f.key, began) {
+		c.listener.logins.expiredKilled.Add(1)
 		return errSessionExpired
 	}
 	r, err := c.decode(ctx, a, f)

@@ -28,6 +28,8 @@ type Listener struct {
 	Socket net.Listener
 	// TLS is required for ProtocolSSL and ProtocolSASLSSL and forbidden for the others.
 	TLS *tls.Config
+	// Expires is when the certificate that TLS shows ends; may be nil.
+	Expires func() time.Time
 	// User makes a user's name of a client's certificate, with ProtocolSSL; nil: nobody is
 	// known by it.
 	User func(*x509.Certificate) (string, error)

@@ -33,7 +33,9 @@ func TestLogEnd(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			core, logs := observer.New(zap.DebugLevel)
-			(&conn{log: zap.New(core)}).logEnd(row.err)
+			nc, _ := net.Pipe()
+			log := zap.New(core)
+			(&conn{log: log, nc: nc, listener: &listener{}, s: &Server{ends: newSampled(log)}}).logEnd(row.err)
 			require.Len(t, logs.All(), 1)
 			require.Equal(t, row.want, logs.All()[0].Level)
 		})

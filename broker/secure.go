@@ -44,6 +44,7 @@ type session struct {
 	cfg       *SASL
 	mechanism *Mechanism    // chosen by the handshake that came last
 	exchange  sasl.Exchange // under way; nil: none
+	failed    bool          // that has been counted
 	raw       bool          // tokens come without a request around them (handshake v0)
 	user      string        // "" before the first authentication
 	since     time.Time     // of the last one
@@ -65,13 +66,27 @@ func (c *conn) secure(ctx context.Context, r *bufio.Reader) (err error) {
 	by := c.s.clock.Now().Add(min(c.s.cfg.FrameTimeout, c.s.cfg.IdleTimeout))
 	if t, ok := c.nc.(*tls.Conn); ok {
 		if err := c.handshake(ctx, t, by); err != nil {
+			c.handshakeFailed(err)
 			return fmt.Errorf("%w: %w", errHandshake, err)
 		}
 	}
 	if c.listener.SASL == nil {
+		c.loggedIn(false)
 		return nil
 	}
 	c.session = &session{cfg: c.listener.SASL}
+	defer func() {
+		// A refused client that hangs up before it is told so has failed, too, and so has
+		// one that asks for something else.
+		s, refused := c.session, errors.Is(err, errNotYet)
+		if err != nil && s.exchange != nil {
+			_, why := s.exchange.Claim()
+			refused = refused || why != nil
+		}
+		if refused && !s.failed {
+			c.loginFailed(err)
+		}
+	}()
 	for n := 0; c.session.user == ""; n++ {
 		if n >= requestsBeforeAuth {
 			return fmt.Errorf("%w: %d requests", errNotYet, n)
@@ -178,33 +193,27 @@ func (c *conn) rawToken(ctx context.Context, r io.Reader, limit int, by time.Tim
 	if err := f.readBody(r, n, c.strangerHooks(ctx, by)); err != nil {
 		return fmt.Errorf("read token: %w", err)
 	}
-	answer, err := c.session.token(ctx, c.s.clock.Now, f.body)
+	answer, err := c.token(ctx, f.body)
 	if err != nil {
-		c.failed(ctx, err)
 		return fmt.Errorf("%w: %w", errAuthentication, err)
 	}
-	c.known()
 	return c.w.write(append(kbin.AppendInt32(nil, int32(len(answer))), answer...))
 }
 
-// known takes over who the client is, once it is known.
-func (c *conn) known() {
-	if c.session.user != "" {
+// token hands a token of the client on, and takes over who it is, once it is known.
+func (c *conn) token(ctx context.Context, token []byte) ([]byte, error) {
+	again := c.session.user != ""
+	answer, err := c.session.token(ctx, c.s.clock.Now, token)
+	switch {
+	case err != nil:
+		c.failed(ctx, err)
+		return nil, err
+	case c.session.exchange == nil: // it was the last
+		c.loggedIn(again)
 		c.principal = userPrefix + c.session.user
 		c.s.known(c)
 	}
-}
-
-// failed makes a client wait that couldn't be authenticated.
-func (c *conn) failed(ctx context.Context, err error) {
-	mechanism := ""
-	if c.session.mechanism != nil {
-		mechanism = c.session.mechanism.Name()
-	}
-	c.log.Info("authentication failed", zap.String("listener", c.listener.Name), zap.String("mechanism", mechanism), zap.Error(err))
-	if d := c.session.cfg.FailureDelay; d > 0 {
-		_ = c.s.clock.Sleep(ctx, d)
-	}
+	return answer, nil
 }
 
 // errNewUser refuses to be somebody else than before.

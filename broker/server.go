@@ -30,6 +30,7 @@ type Server struct {
 	quotas   *quotas
 	pids     producerIDs
 	traffic  traffic
+	ends     *sampled // of connections, by faults of clients
 
 	// opening holds a token per batch that is being decompressed, decoding a
 	// weight per byte of big requests that are being decoded: both bound memory.
@@ -60,6 +61,7 @@ type Server struct {
 type listener struct {
 	Listener
 	socket net.Listener
+	logins logins
 }
 
 // New checks cfg and deps and returns a server that listens nowhere yet.
@@ -84,6 +86,7 @@ func New(cfg Config, deps Deps, clk clock.Clock, log *zap.Logger) (*Server, erro
 		byKey:     map[int16]*api{},
 		sessions:  newSessionCache(cfg.FetchSessionsMax, cfg.FetchSessionMinAge, clk),
 		quotas:    newQuotas(cfg.QuotaWindow),
+		ends:      newSampled(log.Named("broker")),
 		opening:   make(chan struct{}, runtime.GOMAXPROCS(0)),
 		decoding:  semaphore.NewWeighted(decodeBytesMax),
 
@@ -124,7 +127,7 @@ func (s *Server) Listen(ctx context.Context) error {
 				return fmt.Errorf("listen on %s for %s: %w", l.Address, l.Name, err)
 			}
 		}
-		s.listeners = append(s.listeners, &listener{Listener: l, socket: socket})
+		s.listeners = append(s.listeners, &listener{Listener: l, socket: socket, logins: logins{log: newSampled(s.log)}})
 	}
 	return nil
 }
@@ -213,7 +216,7 @@ func (s *Server) open(ctx context.Context, l *listener, nc net.Conn) {
 	}
 	if why != "" {
 		s.mu.Unlock()
-		s.log.Warn("connection refused", zap.String("client", host), zap.String("reason", why))
+		s.ends.warn("connection refused", zap.String("client", host), zap.String("reason", why))
 		_ = nc.Close()
 		return
 	}
@@ -239,7 +242,7 @@ func (s *Server) makeRoomLocked() bool {
 	}
 	c := oldest.Value.(*conn)
 	s.knownLocked(c)
-	c.log.Warn("too many connections: the oldest that hasn't authenticated is closed")
+	s.ends.warn("too many connections: the oldest that hasn't authenticated is closed", c.who())
 	c.hangUp()
 	return true
 }

@@ -31,6 +31,7 @@ type world struct {
 	clk  clock.Clock
 	srv  *Server
 	addr string
+	log  *zap.Logger // nil: none, or the test's own
 
 	mu         sync.Mutex
 	img        *metadata.Image
@@ -80,6 +81,9 @@ func newWorld(tb testing.TB, opts ...worldOption) *world {
 	log := zap.NewNop()
 	if _, fuzz := tb.(*testing.F); testing.Verbose() && !fuzz { // a fuzz target's own log can't be written to while it runs
 		log = zaptest.NewLogger(tb, zaptest.Level(zap.InfoLevel))
+	}
+	if w.log != nil {
+		log = w.log
 	}
 	srv, err := New(cfg, Deps{Partitions: w, Images: w, Controller: w, Mirrors: w, Planner: w, History: w, Bus: w, Groups: w.groups, Shares: fakeShares{w}, Transactions: w.txns, Authorizer: w}, w.clk, log)
 	require.NoError(tb, err)

@@ -33,6 +33,9 @@ type Exchange interface {
 	Next(ctx context.Context, token []byte) (answer []byte, done bool, err error)
 	// Identity is who it was, once done.
 	Identity() Identity
+	// Claim is for the log, when it fails: who the client says it is, "" if that isn't known,
+	// and why it was refused, if the client isn't told.
+	Claim() (user string, why error)
 }
 
 // Identity is who has authenticated.

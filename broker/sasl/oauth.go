@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-	"go.uber.org/zap"
 )
 
 // OAuth says which tokens are good.
@@ -21,7 +20,6 @@ type OAuth struct {
 	UserClaim string        // sasl.oauthbearer.sub.claim.name; "" = sub
 	ClockSkew time.Duration // sasl.oauthbearer.clock.skew.seconds
 	Now       func() time.Time
-	Log       *zap.Logger
 }
 
 // signatures are those with public keys: a shared secret has no place in a key set.
@@ -47,7 +45,7 @@ func (m *oauthMechanism) Start() Exchange { return &oauthExchange{m: m} }
 
 type oauthExchange struct {
 	m       *oauthMechanism
-	refused bool
+	refused error
 	who     Identity
 }
 
@@ -57,7 +55,7 @@ const invalidToken = `{"status":"invalid_token"}` //nolint:gosec // an answer, n
 
 // Next takes the token. Of one that isn't good the client learns nothing but that.
 func (e *oauthExchange) Next(ctx context.Context, message []byte) ([]byte, bool, error) {
-	if e.refused {
+	if e.refused != nil {
 		return nil, false, invalid(OAuthBearer)
 	}
 	as, token, ok := bearer(message)
@@ -68,14 +66,16 @@ func (e *oauthExchange) Next(ctx context.Context, message []byte) ([]byte, bool,
 	if err == nil && as != "" && as != who.User {
 		err = errors.New("authorization id is another one's")
 	}
-	if err != nil {
-		e.m.Log.Info("token refused", zap.Error(err))
-		e.refused = true
-		return []byte(invalidToken), false, nil
-	}
 	e.who = who
+	if err != nil {
+		e.refused = err
+		return []byte(invalidToken), false, nil //nolint:nilerr // the client is told in the next step, the log by Claim
+	}
 	return []byte{}, true, nil
 }
+
+// Claim is the user of a token that was signed well, and what was wrong with the token.
+func (e *oauthExchange) Claim() (string, error) { return e.who.User, e.refused }
 
 // Identity is the user, and when the token ends.
 func (e *oauthExchange) Identity() Identity { return e.who }
@@ -135,11 +135,11 @@ func (m *oauthMechanism) check(ctx context.Context, token string) (Identity, err
 	if claims.Expiry == nil {
 		return Identity{}, errors.New("it has no end (exp)")
 	}
+	user, _ := all[m.UserClaim].(string)
 	expected := jwt.Expected{Issuer: m.Issuer, AnyAudience: m.Audience, Time: m.Now()}
 	if err := claims.ValidateWithLeeway(expected, m.ClockSkew); err != nil {
-		return Identity{}, err
+		return Identity{User: user}, err
 	}
-	user, _ := all[m.UserClaim].(string)
 	if user == "" {
 		return Identity{}, fmt.Errorf("it has no user in claim %s", m.UserClaim)
 	}

@@ -32,6 +32,7 @@ func (m *plainMechanism) Start() Exchange { return &plainExchange{users: m.users
 type plainExchange struct {
 	users map[string][sha256.Size]byte
 	user  string
+	claim string
 }
 
 // Next takes the only token: authorization id, user and password, NUL between them
@@ -42,6 +43,7 @@ func (e *plainExchange) Next(_ context.Context, token []byte) ([]byte, bool, err
 		return nil, false, malformed(Plain)
 	}
 	as, user, password := string(parts[0]), string(parts[1]), sha256.Sum256(parts[2])
+	e.claim = user
 	want, known := e.users[user] // of a user that isn't there: zeros, which no password has
 	same := subtle.ConstantTimeCompare(want[:], password[:]) == 1
 	switch {
@@ -56,3 +58,6 @@ func (e *plainExchange) Next(_ context.Context, token []byte) ([]byte, bool, err
 
 // Identity is the user.
 func (e *plainExchange) Identity() Identity { return Identity{User: e.user} }
+
+// Claim is the user that the client named.
+func (e *plainExchange) Claim() (string, error) { return e.claim, nil }

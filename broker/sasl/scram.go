@@ -166,6 +166,9 @@ func (e *scramExchange) Next(_ context.Context, token []byte) ([]byte, bool, err
 // Identity is the user.
 func (e *scramExchange) Identity() Identity { return Identity{User: e.conversation.Username()} }
 
+// Claim is the user that the client named.
+func (e *scramExchange) Claim() (string, error) { return e.conversation.Username(), nil }
+
 // NewCredential makes what is kept of a password.
 func NewCredential(m messages.ScramMechanism, user, password string, iterations int) (messages.ScramCredential, error) {
 	salt := make([]byte, sha256.Size)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -28,6 +29,7 @@ func (n *node) serveAdmin(context.Context) error {
 		return err
 	}
 	n.defers(n.admin.Close)
+	n.adminExpires.Store(&secure.expires)
 	return nil
 }
 
@@ -43,6 +45,7 @@ func (n *node) adminURL() string {
 type adminSecurity struct {
 	config            *tls.Config // nil: http
 	clientCertificate bool        // one is asked for
+	expires           func() time.Time
 }
 
 // adminTLS reads kagami.admin.ssl.* over ssl.*, as a listener's settings are read.
@@ -72,7 +75,7 @@ func adminTLS(static map[string]string, log *zap.Logger) (adminSecurity, error) 
 	if err != nil {
 		return adminSecurity{}, fmt.Errorf("admin server (%s=SSL): %w", configs.AdminProtocol, err)
 	}
-	out.config = server.Config()
+	out.config, out.expires = server.Config(), server.Expires
 	return out, nil
 }
 

@@ -149,7 +149,7 @@ func (x secured) tls(l *broker.Listener, v configs.Values) error {
 	if err != nil {
 		return err
 	}
-	l.TLS, l.User = server.Config(), rules.User
+	l.TLS, l.User, l.Expires = server.Config(), rules.User, server.Expires
 	return nil
 }
 
@@ -239,17 +239,16 @@ func (u *scramUsers) Credentials() []messages.ScramCredential {
 }
 
 func (x secured) oauth(v configs.Values) (sasl.Mechanism, error) {
-	log := x.log.Named("oauth")
 	if v.String(configs.OAuthJWKS) == "" {
 		return nil, fmt.Errorf("%s isn't set: say where the keys are that tokens are signed with", configs.OAuthJWKS)
 	}
-	keys, err := sasl.NewKeySet(v.String(configs.OAuthJWKS), time.Duration(v.Int64(configs.OAuthJWKSRefresh))*time.Millisecond, x.now, log)
+	keys, err := sasl.NewKeySet(v.String(configs.OAuthJWKS), time.Duration(v.Int64(configs.OAuthJWKSRefresh))*time.Millisecond, x.now, x.log.Named("oauth"))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", configs.OAuthJWKS, err)
 	}
 	return sasl.NewOAuthBearer(sasl.OAuth{
 		Keys: keys, Issuer: v.String(configs.OAuthIssuer), Audience: v.List(configs.OAuthAudience), UserClaim: v.String(configs.OAuthUserClaim),
-		ClockSkew: time.Duration(v.Int64(configs.OAuthClockSkew)) * time.Second, Now: x.now, Log: log,
+		ClockSkew: time.Duration(v.Int64(configs.OAuthClockSkew)) * time.Second, Now: x.now,
 	}), nil
 }
 

@@ -37,29 +37,30 @@ type node struct {
 	clusterID string
 	formed    cluster.Formation // of a cluster of several
 
-	natsServer  *cluster.Server  // nil in a cluster of one
-	streams     *cluster.Streams // nil in a cluster of one
-	journal     *cluster.Journal // nil in a cluster of one
-	manager     *persistence.Manager
-	checkpoints *cluster.Checkpoints
-	metaReplica *cluster.Replica
-	store       *metadata.Store
-	bus         *cluster.Bus
-	members     *cluster.Membership
-	replicas    *cluster.Replicas
-	system      *actors.System
-	controller  *actors.Controller
-	mirroring   *actors.Node
-	groups      *actors.Groups
-	groupsNow   atomic.Pointer[actors.Groups] // groups, for queries, which come from the start
-	shares      *actors.ShareGroups
-	sharesNow   atomic.Pointer[actors.ShareGroups]
-	markers     *actors.TxnMarkers
-	txns        *actors.Txns
-	cleaner     *actors.Cleaner
-	rpc         *cluster.ActorRPC
-	broker      *broker.Server
-	admin       *admin.Server
+	natsServer   *cluster.Server  // nil in a cluster of one
+	streams      *cluster.Streams // nil in a cluster of one
+	journal      *cluster.Journal // nil in a cluster of one
+	manager      *persistence.Manager
+	checkpoints  *cluster.Checkpoints
+	metaReplica  *cluster.Replica
+	store        *metadata.Store
+	bus          *cluster.Bus
+	members      *cluster.Membership
+	replicas     *cluster.Replicas
+	system       *actors.System
+	controller   *actors.Controller
+	mirroring    *actors.Node
+	groups       *actors.Groups
+	groupsNow    atomic.Pointer[actors.Groups] // groups, for queries, which come from the start
+	shares       *actors.ShareGroups
+	sharesNow    atomic.Pointer[actors.ShareGroups]
+	markers      *actors.TxnMarkers
+	txns         *actors.Txns
+	cleaner      *actors.Cleaner
+	rpc          *cluster.ActorRPC
+	broker       *broker.Server
+	admin        *admin.Server
+	adminExpires atomic.Pointer[func() time.Time] // of the certificate of admin
 
 	// opened is store, for those who may ask before it is open.
 	opened atomic.Pointer[metadata.Store]
@@ -363,6 +364,7 @@ func (n *node) sample() admin.Sample {
 	}
 	n.sampleTraffic(&s)
 	n.sampleTxns(&s)
+	n.sampleLogins(&s)
 	c := n.cleaner.Counts()
 	s.Cleaner = admin.CleanerSample(c)
 	if c.LastMillis > 0 {
@@ -396,6 +398,23 @@ func (n *node) sampleTraffic(s *admin.Sample) {
 	s.Traffic = admin.TrafficSample{
 		BytesIn: clients.BytesIn, MessagesIn: clients.MessagesIn, BytesOut: clients.BytesOut, MirroredBytesIn: fetches.Bytes(),
 		Produce: clients.Produce, Fetch: clients.Fetch, FailedProduce: clients.FailedProduce, FailedFetch: clients.FailedFetch,
+	}
+}
+
+// sampleLogins adds how clients logged in, and when certificates end.
+func (n *node) sampleLogins(s *admin.Sample) {
+	count := func(c broker.LoginCount) admin.LoginCount { return admin.LoginCount(c) }
+	for _, l := range n.broker.Logins() {
+		s.Logins = append(s.Logins, admin.LoginSample{
+			Listener: l.Listener, Successful: count(l.Successful), Failed: count(l.Failed), Reauthenticated: count(l.Reauthenticated), FailedReauths: count(l.FailedReauths),
+			ExpiredKilled: l.ExpiredKilled, HandshakeFailures: l.HandshakeFailures,
+		})
+		if !l.Expires.IsZero() {
+			s.Certificates = append(s.Certificates, admin.CertificateSample{Listener: l.Listener, Expires: l.Expires})
+		}
+	}
+	if expires := n.adminExpires.Load(); expires != nil && *expires != nil {
+		s.Certificates = append(s.Certificates, admin.CertificateSample{Listener: "admin", Expires: (*expires)()})
 	}
 }
 
