@@ -36,6 +36,7 @@ func TestACLs(t *testing.T) {
 	require.Equal(t, before, w.img.Offset(), "it is there already")
 	require.Equal(t, id, w.img.ACL(readRight("t")).ID)
 	require.ErrorIs(t, w.do(messages.CreateACLs{Entries: []messages.ACL{bad}}).Items[0].Err, messages.ErrInvalidRequest)
+	require.ErrorIs(t, w.do(messages.CreateACLs{Entries: []messages.ACL{readRight("no \xff text")}}).Items[0].Err, messages.ErrInvalidRequest)
 
 	mirror := mirrorRight("x")
 	w.ok(messages.CreateACLs{Entries: []messages.ACL{mirror, readRight("m")}})

@@ -18,8 +18,10 @@ import (
 const (
 	// syncACLsAtOnce is how many changes of ACLs one command makes.
 	syncACLsAtOnce = 5_000
-	// syncACLUnit is how many bytes of an entry's texts weigh as much as a record.
-	syncACLUnit = 100
+	// syncACLUnit is how many bytes of an entry's texts weigh as much as a record: the
+	// texts of a command stay far below what a request between nodes may have, however
+	// many of their characters need escaping.
+	syncACLUnit = 20
 	// syncACLsShown is how many entries a log line has.
 	syncACLsShown = 20
 )

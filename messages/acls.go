@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // ACLOperation is an operation that rights are about, with Kafka's numbers.
@@ -171,6 +172,8 @@ func (a ACL) Check() error {
 		return bad("host must not be empty")
 	case len(a.Name) > aclTextMax || len(a.Principal) > aclTextMax || len(a.Host) > aclTextMax:
 		return bad("resource name, principal or host is longer than %d bytes", aclTextMax)
+	case !utf8.ValidString(a.Name) || !utf8.ValidString(a.Principal) || !utf8.ValidString(a.Host):
+		return bad("resource name, principal or host isn't UTF-8") // another one on the other side of the wire
 	}
 	return nil
 }
