@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/kerberos"
-	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -89,7 +88,7 @@ func (c Config) login() []kgo.Opt {
 	case "SCRAM-SHA-512":
 		return []kgo.Opt{kgo.SASL(scram.Auth{User: c.User, Pass: c.password}.AsSha512Mechanism())}
 	case "OAUTHBEARER":
-		return []kgo.Opt{kgo.SASL(oauth.Oauth(c.tokens.auth))}
+		return []kgo.Opt{kgo.SASL(c.tokens)}
 	case "GSSAPI":
 		return []kgo.Opt{kgo.SASL(kerberos.Kerberos(c.kerberos.auth))}
 	}

@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
@@ -24,6 +26,9 @@ const (
 	// tokenUse is the part of a token's life after which another one is asked for, in
 	// tenths, as with Kafka's sasl.login.refresh.window.factor.
 	tokenUse = 8
+	// tokenPause is how long a token that is good is used before another one is asked for
+	// again, after the endpoint gave none, or the source refused this one.
+	tokenPause = 10 * time.Second
 )
 
 // tokens are the bearer tokens of one login: one at a time, got from the endpoint by the
@@ -38,6 +43,11 @@ type tokens struct {
 	turn    chan struct{} // holds one item while nobody uses what follows
 	now     *oauth2.Token // nil = none
 	renewAt time.Time
+	askedAt time.Time
+	fault   error // of the last request, if that failed
+
+	failed  atomic.Int64           // requests that have failed
+	refused atomic.Pointer[string] // token that the source has refused; nil = none
 }
 
 // TokenError says that a token endpoint gave no token. It shows neither what was sent
@@ -126,8 +136,10 @@ func newTokens(credentials clientcredentials.Config, settings *tlsSettings, exte
 	return t
 }
 
-// auth is what the next session is authenticated with.
+// auth is what the next session is authenticated with. Who waits while a request fails has
+// that answer too: an endpoint that hangs costs all of them one timeout.
 func (t *tokens) auth(ctx context.Context) (oauth.Auth, error) {
+	before := t.failed.Load()
 	select {
 	case <-t.turn:
 		defer func() { t.turn <- struct{}{} }()
@@ -135,26 +147,71 @@ func (t *tokens) auth(ctx context.Context) (oauth.Auth, error) {
 		return oauth.Auth{}, context.Cause(ctx)
 	}
 	now := t.clock.Now()
-	if t.now != nil && now.Before(t.renewAt) {
-		return oauth.Auth{Token: t.now.AccessToken, Extensions: t.extensions}, nil
+	if refused := t.refused.Swap(nil); refused != nil && t.now != nil && t.now.AccessToken == *refused && now.Sub(t.askedAt) >= tokenPause {
+		t.now = nil
 	}
+	switch good := t.now != nil && now.Before(t.now.Expiry); {
+	case good && (now.Before(t.renewAt) || t.failed.Load() != before):
+		return oauth.Auth{Token: t.now.AccessToken, Extensions: t.extensions}, nil
+	case t.failed.Load() != before:
+		return oauth.Auth{}, t.fault
+	}
+	t.askedAt = now
 	next, err := t.credentials.Token(context.WithValue(ctx, oauth2.HTTPClient, t.http))
+	now = t.clock.Now()
+	if err != nil {
+		t.fault = t.told(err)
+		t.failed.Add(1)
+	}
 	switch {
 	case err == nil && next.Expiry.IsZero():
 		return oauth.Auth{Token: next.AccessToken, Extensions: t.extensions}, nil
 	case err == nil:
 		t.now, t.renewAt = next, now.Add(next.Expiry.Sub(now)*tokenUse/10)
 	case t.now == nil || !now.Before(t.now.Expiry):
-		return oauth.Auth{}, t.fault(err)
+		return oauth.Auth{}, t.fault
 	default: // the endpoint may be back before the old one ends
+		t.renewAt = now.Add(tokenPause)
 	}
 	return oauth.Auth{Token: t.now.AccessToken, Extensions: t.extensions}, nil
 }
 
+// Name is the mechanism's.
+func (t *tokens) Name() string { return "OAUTHBEARER" }
+
+// Authenticate begins a session.
+func (t *tokens) Authenticate(ctx context.Context, host string) (sasl.Session, []byte, error) {
+	auth, err := t.auth(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	session, first, err := auth.AsMechanism().Authenticate(ctx, host)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &tokenSession{Session: session, tokens: t, token: auth.Token}, first, nil
+}
+
+// tokenSession notes that the source refuses a token: it may have been made with keys that
+// the source doesn't know any more, and another one help.
+type tokenSession struct {
+	sasl.Session
+	tokens *tokens
+	token  string
+}
+
+// Challenge has the source's complaint, or nothing (RFC 7628, 3.2.2).
+func (s *tokenSession) Challenge(resp []byte) (bool, []byte, error) {
+	if len(resp) > 0 {
+		s.tokens.refused.Store(&s.token)
+	}
+	return s.Session.Challenge(resp)
+}
+
 var errorWord = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// fault leaves out all that the endpoint said but the word of RFC 6749, 5.2.
-func (t *tokens) fault(err error) error {
+// told leaves out all that the endpoint said but the word of RFC 6749, 5.2.
+func (t *tokens) told(err error) error {
 	out := &TokenError{Endpoint: t.credentials.TokenURL, Why: "its answer is not a token"}
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		out.Why = fmt.Sprintf("no token, HTTP status %d", refused.Response.StatusCode)
@@ -165,7 +222,9 @@ func (t *tokens) fault(err error) error {
 		return out
 	}
 	if network, ok := errors.AsType[*url.Error](err); ok {
-		out.Why, out.Err = network.Err.Error(), network.Err
+		if out.Why, out.Err = network.Err.Error(), network.Err; network.Timeout() {
+			out.Why = fmt.Sprintf("no answer within %s", tokenTimeout)
+		}
 	}
 	return out
 }
