@@ -56,6 +56,9 @@ func (c *Cluster) properties(id int) string {
 	} else {
 		maps.Copy(all, c.kraft(b))
 	}
+	for _, l := range c.opts.Listeners {
+		all["listeners"] += "," + l
+	}
 	maps.Copy(all, c.opts.Properties)
 	if c.opts.BrokerProperties != nil {
 		maps.Copy(all, c.opts.BrokerProperties(id))
@@ -88,9 +91,6 @@ func (c *Cluster) kraft(b *broker) map[string]string {
 	if b.controllerPort != 0 {
 		p["process.roles"] = "broker,controller"
 		p["listeners"] += ",CONTROLLER://" + proc.Addr(b.controllerPort)
-	}
-	for _, l := range c.opts.Listeners {
-		p["listeners"] += "," + l
 	}
 	return p
 }
