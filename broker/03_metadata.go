@@ -52,7 +52,7 @@ func (s *Server) handleMetadata(ctx context.Context, r *request) reply {
 	resp.ControllerID = int32(s.shownController(img, r.listener))
 	resp.AuthorizedOperations = noOperations
 	if req.IncludeClusterAuthorizedOperations {
-		resp.AuthorizedOperations = s.operations(r, KindCluster, ClusterResourceName)
+		resp.AuthorizedOperations = s.clusterOperations(r)
 	}
 	for _, n := range img.Nodes() {
 		if e, ok := s.endpointOf(&n, r.listener); ok {
@@ -251,6 +251,14 @@ func (s *Server) autoCreate(ctx context.Context, r *request, img *metadata.Image
 		}
 	}
 	return out.Err == nil
+}
+
+// clusterOperations is what the client may do with the cluster, for who may describe it.
+func (s *Server) clusterOperations(r *request) int32 {
+	if !s.allowedCluster(r, OpDescribe) {
+		return 0
+	}
+	return s.operations(r, KindCluster, ClusterResourceName)
 }
 
 // operations is the bit field of what the client may do with a resource.

@@ -101,12 +101,13 @@ func (s *Server) deletable(r *request, img *metadata.Image, ask *kmsg.DeleteTopi
 	} else {
 		name = *ask.Topic
 	}
+	all := s.allowedCluster(r, OpDelete) // who may do everything with the cluster, as in Kafka
 	switch {
-	case !s.allowed(r, OpDescribe, KindTopic, name):
+	case !all && !s.allowed(r, OpDescribe, KindTopic, name):
 		return nil, messages.ErrTopicNotAuthorized
 	case t == nil:
 		return nil, messages.ErrUnknownTopicOrPartition
-	case !s.allowed(r, OpDelete, KindTopic, name):
+	case !all && !s.allowed(r, OpDelete, KindTopic, name):
 		return nil, messages.ErrTopicNotAuthorized
 	case messages.IsInternalTopic(name):
 		return nil, fmt.Errorf("%w: %s is internal", messages.ErrInvalidTopic, name)

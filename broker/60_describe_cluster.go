@@ -36,7 +36,7 @@ func (s *Server) handleDescribeCluster(_ context.Context, r *request) reply {
 	resp.ClusterID = img.ClusterID()
 	resp.ControllerID = int32(s.shownController(img, r.listener))
 	if req.IncludeClusterAuthorizedOperations {
-		resp.ClusterAuthorizedOperations = s.operations(r, KindCluster, ClusterResourceName)
+		resp.ClusterAuthorizedOperations = s.clusterOperations(r)
 	}
 	for _, n := range img.Nodes() {
 		if e, ok := s.endpointOf(&n, r.listener); ok {

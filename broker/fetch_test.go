@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kagami/messages"
@@ -384,4 +385,34 @@ func TestFetchLongPoll(t *testing.T) {
 	waitWatched(1)
 	require.NoError(t, gone.Close())
 	waitWatched(0)
+}
+
+// TestRightTakenAway: a long poll and an open session of a connection that is open give nothing more
+// from the moment in which the right is taken away.
+func TestRightTakenAway(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", 1, nil)
+	p := w.part("t", 0)
+	forbid := func(on bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.deny = func(_ messages.Requester, op Operation, _ Resource) bool { return on && op == OpRead }
+	}
+	c := w.dial()
+	req := fetchRequest(11, fetchPart{"t", messages.TopicID{}, 0, 0})
+	req.MaxWaitMillis, req.MinBytes, req.SessionEpoch = 60_000, 1, 0
+	correlation := c.send(req)
+	require.Eventually(t, func() bool { return p.watched() == 1 }, 10*time.Second, time.Millisecond)
+	forbid(true)
+	p.mirror(t, made(0, 0, "secret"))
+	resp := c.receive(req, correlation)
+	got := onlyPart(t, resp)
+	require.Equal(t, kerr.TopicAuthorizationFailed.Code, got.ErrorCode)
+	require.Empty(t, got.RecordBatches)
+	next := fetchRequest(11)
+	next.SessionID, next.SessionEpoch = resp.(*kmsg.FetchResponse).SessionID, 1
+	require.Equal(t, kerr.TopicAuthorizationFailed.Code, onlyPart(t, c.call(next)).ErrorCode)
+	forbid(false)
+	next.SessionEpoch = 2
+	require.NotEmpty(t, onlyPart(t, c.call(next)).RecordBatches)
 }

@@ -70,6 +70,10 @@ func mirrorCodes(t *testing.T, resp kmsg.Response) (top, inner int16) {
 	case *wire.DescribeClusterMirrorsResponse:
 		require.Len(t, r.Mirrors, 1)
 		return r.ErrorCode, r.Mirrors[0].ErrorCode
+	case *wire.PlanMirrorStartResponse:
+		return r.ErrorCode, 0
+	case *wire.ReadMetadataLogResponse:
+		return r.ErrorCode, 0
 	case *wire.ReadMirrorStatesResponse:
 		return r.ErrorCode, 0
 	case *wire.WriteMirrorStatesResponse:
@@ -131,6 +135,18 @@ func TestD35MirrorRights(t *testing.T) {
 		{"alter configs", config(func(r *kmsg.IncrementalAlterConfigsRequestResource) {
 			r.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "bootstrap.servers", Value: &bootstrap}}
 		}), on(messages.ACLAlterConfigs), forbidden},
+		{"replace configs", func() kmsg.Request {
+			req := kmsg.NewPtrAlterConfigsRequest()
+			res := kmsg.NewAlterConfigsRequestResource()
+			res.ResourceType, res.ResourceName = kmsg.ConfigResourceType(messages.ResourceClusterMirror), "m"
+			res.Configs = []kmsg.AlterConfigsRequestResourceConfig{{Name: "bootstrap.servers", Value: &bootstrap}}
+			req.Resources = append(req.Resources, res)
+			return req
+		}(), on(messages.ACLAlterConfigs), forbidden},
+		{"plan", &wire.PlanMirrorStartRequest{MirrorName: "m"}, on(messages.ACLDescribe), forbidden},
+		{"read the metadata log", &wire.ReadMetadataLogRequest{MaxBytes: 1}, []kmsg.CreateACLsRequestCreation{
+			right("", messages.ACLCluster, messages.ACLClusterName, messages.ACLDescribe), right("", messages.ACLCluster, messages.ACLClusterName, messages.ACLDescribeConfigs),
+		}, clusterForbidden},
 		{"read states", &wire.ReadMirrorStatesRequest{MirrorName: "m"}, cluster, clusterForbidden},
 		{"write states", &wire.WriteMirrorStatesRequest{MirrorName: "m"}, cluster, clusterForbidden},
 		{"bump", &wire.BumpLeaderEpochsRequest{}, cluster, clusterForbidden},
