@@ -12,6 +12,7 @@ import (
 
 	"kagami/internal/clock"
 	"kagami/messages"
+	"kagami/messages/secrets"
 	"kagami/persistence/metadata"
 )
 
@@ -36,6 +37,8 @@ type ControllerOptions struct {
 	Live func() []messages.NodeID
 	// Static is the settings of the node's file.
 	Static map[string]string
+	// Secrets are the keys that secrets are written with; nil: they are written in clear.
+	Secrets *secrets.Ring
 	// Others is nil in a cluster of one, whose node is always the controller.
 	Others *ControllerOthers
 

@@ -195,6 +195,7 @@ func (a *controllerActor) done(m controllerDone) {
 		default:
 			close(a.c.claimed)
 		}
+		a.reseal()
 	}
 	last := a.c.opts.Store.Image().Offset()
 	for _, f := range a.flight {
@@ -235,7 +236,7 @@ func (a *controllerActor) next() {
 		return
 	}
 	img := a.c.opts.Store.Image()
-	env := controllerEnv{node: a.c.opts.Node, live: a.c.opts.Live(), static: a.c.opts.Static, newID: messages.NewTopicID}
+	env := controllerEnv{node: a.c.opts.Node, live: a.c.opts.Live(), static: a.c.opts.Static, newID: messages.NewTopicID, secrets: a.c.opts.Secrets}
 	var changes []metadata.Change
 	records, taken := 0, 0
 	for _, s := range a.pending {
@@ -250,7 +251,7 @@ func (a *controllerActor) next() {
 		}
 		d := decide(img, s.cmd, env)
 		f := answer{to: s, outcome: d.outcome, change: -1}
-		if len(d.records) > 0 {
+		if d.records, f.outcome = a.seal(img, d); len(d.records) > 0 {
 			delta, err := img.Apply(img.Offset()+1, d.records)
 			if err != nil {
 				f.outcome = messages.Outcome{Err: invariant.Violated("command %T gives records that don't fit: %v", s.cmd, err)}

@@ -11,6 +11,7 @@ import (
 	"kagami/fetch"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/secrets"
 	"kagami/persistence/metadata"
 )
 
@@ -36,7 +37,9 @@ func (p *plan) alterConfigs(c messages.AlterConfigs) {
 type resource struct {
 	change messages.ResourceChange
 	set    *configs.Set
-	old    map[string]string
+	old    map[string]string // secrets in clear
+	// shut are the secrets that can't be opened here, as they stand in the log.
+	shut map[string]string
 }
 
 func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfigs) error {
@@ -73,7 +76,8 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 		if err := expectConnection(m, cmd.Expect); err != nil {
 			return err
 		}
-		r.set, r.old = configs.Mirror(), m.Configs
+		r.set = configs.Mirror()
+		r.open(p.env.secrets, m.Configs)
 	case messages.ResourceGroup:
 		if c.Name == "" {
 			return fmt.Errorf("%w: groups have no common default; the nodes' settings are it", messages.ErrInvalidRequest)
@@ -102,8 +106,46 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 	if c.Type == messages.ResourceTopic && cmd.Internal {
 		rememberCopied(c.Changes, now)
 	}
-	p.diff(c.Type, c.Name, r.old, now)
+	p.diff(c.Type, c.Name, r.before(), now)
 	return nil
+}
+
+// before is what was set, in clear where it opens.
+func (r resource) before() map[string]string {
+	if len(r.shut) == 0 {
+		return r.old
+	}
+	out := maps.Clone(r.old)
+	maps.Copy(out, r.shut)
+	return out
+}
+
+// open takes what is set on the resource.
+func (r *resource) open(ring *secrets.Ring, values map[string]string) {
+	r.old, _ = metadata.OpenConfigs(ring, r.change.Type, r.change.Name, values) // what doesn't open is in shut
+	for name, v := range values {
+		if _, ok := r.old[name]; !ok {
+			if r.shut == nil {
+				r.shut = make(map[string]string)
+			}
+			r.shut[name] = v
+		}
+	}
+}
+
+// stillShut refuses a change that leaves a secret that can't be opened here: what it comes
+// to can't be checked. One that sets or removes all of them goes.
+func (r *resource) stillShut(cmd messages.AlterConfigs) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(r.shut)) {
+		if cmd.Replace || slices.ContainsFunc(r.change.Changes, func(ch messages.ConfigChange) bool { return ch.Name == name }) {
+			continue
+		}
+		id, _ := secrets.Sealed(r.shut[name])
+		errs = append(errs, fmt.Errorf("%w: %s is encrypted with key %s, which the controller doesn't have or which doesn't open it: add the key to %s, or set or delete %s in the same request",
+			messages.ErrPolicyViolation, name, id, configs.SecretsKeyFile, name))
+	}
+	return errors.Join(errs...)
 }
 
 // brokerConfigs returns what is set on one node, or for "" on all of them.
@@ -148,7 +190,7 @@ func (r resource) apply(cmd messages.AlterConfigs) (map[string]string, error) {
 		}
 		errs = append(errs, r.applyOne(now, ch))
 	}
-	return now, errors.Join(errs...)
+	return now, errors.Join(append(errs, r.stillShut(cmd))...)
 }
 
 // settable refuses what the asker may not touch. The mirror manager may set the
@@ -185,11 +227,14 @@ func (r resource) applyOne(now map[string]string, ch messages.ConfigChange) erro
 	if ch.Value == nil {
 		return fmt.Errorf("%w: %s has no value", messages.ErrInvalidRequest, ch.Name)
 	}
+	d := r.set.Lookup(ch.Name)
+	if _, sealed := secrets.Sealed(*ch.Value); sealed && d != nil && d.Sensitive() {
+		return fmt.Errorf("%w: %s begins like an encrypted value of the metadata log, which no value may", messages.ErrInvalidConfig, ch.Name)
+	}
 	if ch.Op == messages.ConfigSet {
 		now[ch.Name] = *ch.Value
 		return nil
 	}
-	d := r.set.Lookup(ch.Name)
 	if d.Type != configs.TypeList {
 		return fmt.Errorf("%w: %s is no list, nothing can be appended or subtracted", messages.ErrInvalidConfig, ch.Name)
 	}

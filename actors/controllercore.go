@@ -10,6 +10,7 @@ import (
 	"kagami/internal/invariant"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/secrets"
 	"kagami/messages/wire"
 	"kagami/persistence/metadata"
 )
@@ -20,6 +21,8 @@ type controllerEnv struct {
 	live   []messages.NodeID       // nodes that may get replicas
 	static map[string]string       // settings of the node's file
 	newID  func() messages.TopicID // random source
+	// secrets opens what the log has encrypted; records of a decision have it in clear.
+	secrets *secrets.Ring
 }
 
 // decision is what a command leads to: records that are written as one atomic
@@ -88,6 +91,8 @@ func decide(img *metadata.Image, cmd messages.Command, env controllerEnv) decisi
 		p.mirrorRequest(func() error { return p.followACLs(c) })
 	case messages.AlterScram:
 		p.alterScram(c)
+	case messages.ResealSecrets:
+		p.add(img.Reseal(env.secrets)...)
 	default:
 		return refuse(invariant.Violated("controller got command %T", cmd))
 	}

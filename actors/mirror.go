@@ -16,6 +16,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	pb "kagami/messages/proto"
+	"kagami/messages/secrets"
 	"kagami/persistence/metadata"
 )
 
@@ -188,6 +189,7 @@ type mirror struct {
 	peers    mirrorPeers
 	listener mirrorListener
 	settings func() MirrorSettings
+	secrets  *secrets.Ring               // opens the mirror's settings
 	view     *atomic.Pointer[SourceView] // published for readers outside
 	shown    *atomic.Pointer[[]string]   // names of the fetchers, likewise
 	failures *atomic.Int64               // refreshes that failed, of all mirrors
@@ -310,7 +312,10 @@ func (m *mirror) connect() {
 		return
 	}
 	m.configs = connectionConfigs(mi.Configs)
-	m.config, m.fault = fetch.ParseConfig(mi.Configs)
+	opened, fault := metadata.OpenConfigs(m.secrets, messages.ResourceClusterMirror, m.name, mi.Configs)
+	if m.fault = fault; fault == nil {
+		m.config, m.fault = fetch.ParseConfig(opened)
+	}
 	if m.fault == nil {
 		config := fetch.SourceConfig{Source: m.config, Mirror: m.name, Node: m.node, RequestTimeout: m.settings().RequestTimeout, Log: m.plain}
 		if m.source, m.fault = fetch.NewSource(config); m.fault == nil {

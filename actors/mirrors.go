@@ -13,6 +13,7 @@ import (
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/secrets"
 	"kagami/persistence/metadata"
 )
 
@@ -23,6 +24,7 @@ type MirrorsConfig struct {
 	Outside  mirrorOutside
 	Peers    mirrorPeers
 	Settings func() MirrorSettings
+	Secrets  *secrets.Ring // opens mirrors' settings; nil opens what isn't encrypted
 	Clock    clock.Clock
 	Log      *zap.Logger
 }
@@ -265,7 +267,7 @@ func (p *mirrorParent) spawn(c actor.Context, name string) *actor.PID {
 	log := plain.With(zap.String(messages.FieldMirror, name))
 	h.pid = c.SpawnPrefix(props(config.Clock, log, func() actor.Actor {
 		m := &mirror{
-			name: name, node: config.Node, outside: config.Outside, peers: config.Peers, listener: p.owner.listener, settings: config.Settings,
+			name: name, node: config.Node, outside: config.Outside, peers: config.Peers, listener: p.owner.listener, settings: config.Settings, secrets: config.Secrets,
 			view: &h.view, shown: &h.fetchers, numbers: &h.numbers, failures: &p.owner.failures, syncs: &p.owner.syncs, clock: config.Clock, log: log, plain: plain, helpers: &p.owner.helpers,
 			fetchers: map[fetcherKey]*fetcherChild{}, children: map[int64]*fetcherChild{}, places: map[messages.TopicPartition]*fetchPlace{},
 			held: map[messages.TopicPartition]*heldFetch{}, suspects: map[string]suspect{}, told: &onceTold{},

@@ -14,10 +14,11 @@ import (
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/secrets"
 	"kagami/persistence/metadata"
 )
 
-// NodeConfig of NewNode. All fields are required, but Report and RefreshPause.
+// NodeConfig of NewNode. All fields are required, but Report, RefreshPause and Secrets.
 type NodeConfig struct {
 	System     *System
 	Node       messages.NodeID
@@ -26,6 +27,7 @@ type NodeConfig struct {
 	Bus        *cluster.Bus
 	Controller *Controller
 	Static     map[string]string // settings of the node's file
+	Secrets    *secrets.Ring     // opens secrets of the metadata; nil: no keys
 	Budget     *fetch.Budget     // bytes of fetched data that the node holds
 	Random     func() float64    // in [0, 1), from many goroutines
 	// Report says how a node's replica of a partition is, and whether it has applied
@@ -73,7 +75,7 @@ func NewNode(ctx context.Context, config NodeConfig) *Node {
 	})
 	listener := &lateListener{}
 	n.Mirrors = NewMirrors(ctx, MirrorsConfig{
-		System: config.System, Node: config.Node, Outside: nodeOutside{n}, Peers: cluster.NewActorRPC(config.Bus), Settings: n.mirrorSettings, Clock: config.Clock, Log: config.Log,
+		System: config.System, Node: config.Node, Outside: nodeOutside{n}, Peers: cluster.NewActorRPC(config.Bus), Settings: n.mirrorSettings, Secrets: config.Secrets, Clock: config.Clock, Log: config.Log,
 	}, listener)
 	link := n.Mirrors.Link()
 	n.Partitions = NewPartitions(ctx, PartitionsConfig{

@@ -32,6 +32,7 @@ type Sample struct {
 	Groups        []GroupSample       // that this node coordinates, by type and state
 	Txns          TxnSample
 	Cleaner       CleanerSample
+	Secrets       []SecretSample
 	SinceCleaner  time.Duration // since it had looked at all logs; 0: it hasn't yet
 }
 
@@ -94,7 +95,7 @@ func stateMetric(name string, state messages.State) metric {
 }
 
 func metrics() []metric {
-	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), loginMetrics(), groupMetrics(), txnMetrics(), cleanerMetrics())
+	return slices.Concat(mirrorMetrics(), workerMetrics(), trafficMetrics(), loginMetrics(), groupMetrics(), txnMetrics(), cleanerMetrics(), secretMetrics())
 }
 
 func mirrorMetrics() []metric {

@@ -38,6 +38,7 @@ func TestMetricsGolden(t *testing.T) {
 				{Type: "classic", State: "Stable", Groups: 2, Members: 5, Offsets: 7}, {Type: "consumer", State: "Empty", Groups: 1, Offsets: 1},
 			},
 			Txns:    TxnSample{States: map[string]int{"Ongoing": 3}, Counts: TxnCounts{TimedOut: 1, Pending: 2, Loads: 3, LoadMillis: 40, LoadMillisMax: 25}},
+			Secrets: []SecretSample{{Key: "clear", Readable: true, Count: 2}, {Key: "0123456789ab", Count: 1}},
 			Cleaner: CleanerSample{Cleaned: 1, BytesIn: 200, BytesOut: 50, Failures: 2, DirtyRatioMax: 0.25, Uncleanable: 1}, SinceCleaner: 1500 * time.Millisecond,
 			Partitions: []PartitionSample{
 				{Mirror: "m", Topic: "t", Partition: "0", Lag: 7, Bytes: 100},

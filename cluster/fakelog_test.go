@@ -133,6 +133,8 @@ func (l *fakeLog) RestartAt(offset int64) (persistence.Cut, error) {
 	return cut, nil
 }
 
+func (l *fakeLog) Roll() error { return nil }
+
 func (l *fakeLog) RaiseLogStart(offset int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

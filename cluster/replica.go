@@ -362,6 +362,19 @@ func (r *Replica) RaiseLogStart(ctx context.Context, offset int64) error {
 	return err
 }
 
+// Roll begins a new segment of this node's copy, see [persistence.Log].
+func (r *Replica) Roll(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		return fmt.Errorf("begin a new segment of %s: %w", r.tp, ErrClosed)
+	}
+	if err := r.log.Roll(); err != nil {
+		return fmt.Errorf("begin a new segment of %s: %w", r.tp, err)
+	}
+	return nil
+}
+
 // raiseHere moves the log start of this node's copy alone: its snapshot covers what
 // goes, another node's perhaps not yet.
 func (r *Replica) raiseHere(offset int64) error {

@@ -76,6 +76,12 @@ type AlterScram struct {
 
 func (AlterScram) command() {}
 
+// ResealSecrets has secrets of the metadata log that aren't under the controller's first
+// key written again. The controller gives it to itself; it never travels.
+type ResealSecrets struct{}
+
+func (ResealSecrets) command() {}
+
 // Refusals about SCRAM credentials.
 var (
 	ErrResourceNotFound       = errors.New("resource not found")

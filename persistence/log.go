@@ -72,6 +72,10 @@ type Log interface {
 	// Kafka does: the newest entry at or below the new start stays, at the start.
 	RaiseLogStart(offset int64) error
 
+	// Roll begins a new segment, if the active one holds anything, so that
+	// RaiseLogStart can delete the old one. It changes no offset.
+	Roll() error
+
 	// LogStart is the first offset kept, End the offset of the next batch.
 	LogStart() int64
 	End() int64

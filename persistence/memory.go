@@ -368,6 +368,19 @@ func (l *memLog) restart(offset int64) (Cut, error) {
 	return cut, nil
 }
 
+// Roll is [Log.Roll].
+func (l *memLog) Roll() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.check(nil); err != nil {
+		return err
+	}
+	if segs := l.summaries(); segs[len(segs)-1].size > 0 {
+		l.segBases = append(l.segBases, l.end)
+	}
+	return nil
+}
+
 // RaiseLogStart is [Log.RaiseLogStart]. Batches below stay in memory, unread:
 // they hold what is known of producers.
 func (l *memLog) RaiseLogStart(offset int64) error {

@@ -513,6 +513,18 @@ func (l *segLog) RaiseLogStart(offset int64) error {
 	return err
 }
 
+// Roll begins a new segment; see [Log].
+func (l *segLog) Roll() error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if err := l.beginChange(); err != nil {
+		return err
+	}
+	l.fmu.Lock()
+	defer l.fmu.Unlock()
+	return l.rollLocked()
+}
+
 func (l *segLog) raiseLocked(offset int64) (int, error) {
 	n := 0
 	for n < len(l.segs)-1 && l.segs[n+1].base <= offset {

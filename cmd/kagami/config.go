@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"kagami/internal/clock"
 	"kagami/messages"
 	"kagami/messages/configs"
+	"kagami/messages/secrets"
 )
 
 // Faults of the node's configuration.
@@ -50,6 +52,8 @@ type settings struct {
 	retentionInterval time.Duration
 	snapshotBytes     int64         // of the metadata log between two snapshots
 	flushInterval     time.Duration // of data that isn't synced in its append
+
+	secrets *secrets.Ring // nil: secrets of the metadata are written in clear
 
 	// static is everything as text, by Kafka's names, for DescribeConfigs and for
 	// the parts that read keys of their own.
@@ -131,6 +135,9 @@ func parseSettings(static map[string]string) (settings, error) {
 		if _, err := parseScramUser(text); err != nil {
 			errs = append(errs, fmt.Errorf("%w: %s: %w", errConfigValue, configs.BootstrapScram, err))
 		}
+	}
+	if s.secrets, err = loadSecrets(v.String(configs.SecretsKeyFile), os.LookupEnv); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))
 	}
 	if err := s.parseCluster(v, fault); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", errConfigValue, err))

@@ -19,6 +19,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/jaas"
+	"kagami/messages/secrets"
 	"kagami/messages/stores"
 	"kagami/persistence/metadata"
 )
@@ -104,7 +105,9 @@ type secured struct {
 	static map[string]string
 	image  func() *metadata.Image
 	now    func() time.Time
-	log    *zap.Logger
+	// secrets opens the credentials of SCRAM users; nil opens what isn't encrypted.
+	secrets *secrets.Ring
+	log     *zap.Logger
 }
 
 // secure adds TLS and SASL to the listeners, by their settings. Every fault is told, with
@@ -197,9 +200,9 @@ func (x secured) mechanism(name string, v configs.Values) (sasl.Mechanism, error
 		}
 		return sasl.NewPlain(users), nil
 	case sasl.ScramSHA256:
-		return sasl.NewScram(messages.ScramSHA256, &scramUsers{image: x.image, mechanism: messages.ScramSHA256})
+		return sasl.NewScram(messages.ScramSHA256, &scramUsers{image: x.image, mechanism: messages.ScramSHA256, secrets: x.secrets, log: x.log})
 	case sasl.ScramSHA512:
-		return sasl.NewScram(messages.ScramSHA512, &scramUsers{image: x.image, mechanism: messages.ScramSHA512})
+		return sasl.NewScram(messages.ScramSHA512, &scramUsers{image: x.image, mechanism: messages.ScramSHA512, secrets: x.secrets, log: x.log})
 	case sasl.OAuthBearer:
 		return x.oauth(v)
 	default:
@@ -211,6 +214,8 @@ func (x secured) mechanism(name string, v configs.Values) (sasl.Mechanism, error
 type scramUsers struct {
 	image     func() *metadata.Image
 	mechanism messages.ScramMechanism
+	secrets   *secrets.Ring
+	log       *zap.Logger
 
 	mu  sync.Mutex
 	of  *metadata.Image // that all is of
@@ -219,7 +224,16 @@ type scramUsers struct {
 
 // Credential is a user's.
 func (u *scramUsers) Credential(user string) (messages.ScramCredential, bool) {
-	return u.image().ScramCredential(metadata.ScramUser{Name: user, Mechanism: u.mechanism})
+	who := metadata.ScramUser{Name: user, Mechanism: u.mechanism}
+	c, ok := u.image().ScramCredential(who)
+	if !ok {
+		return c, false
+	}
+	c, err := metadata.OpenScram(u.secrets, who, c)
+	if err != nil {
+		u.log.Error("a user can't log in: its keys can't be read", zap.Error(err))
+	}
+	return c, err == nil
 }
 
 // Credentials are all, by the users' names.
@@ -230,7 +244,11 @@ func (u *scramUsers) Credentials() []messages.ScramCredential {
 	if u.of != img {
 		u.of, u.all = img, nil
 		for _, user := range img.ScramUsers() {
-			if c, ok := img.ScramCredential(user); ok && user.Mechanism == u.mechanism {
+			c, ok := img.ScramCredential(user)
+			if !ok || user.Mechanism != u.mechanism {
+				continue
+			}
+			if c, err := metadata.OpenScram(u.secrets, user, c); err == nil { // else its login tells
 				u.all = append(u.all, c)
 			}
 		}

@@ -74,6 +74,7 @@ func commands() []command {
 		{"query", "ask a running node: kagami query partitions|mirrors|actors|nodes|journal|groups", runQuery},
 		{"audit", "what happened to a mirror, and who asked for it", runAudit},
 		{"verify", "compare a mirror's topics with their source", runVerify},
+		{"secrets", "make a key that secrets of the metadata are encrypted with: kagami secrets new-key", runSecrets},
 		{"version", "print the version", runVersion},
 	}
 }

@@ -101,6 +101,7 @@ func startNode(ctx context.Context, s settings, log *zap.Logger, level zap.Atomi
 		{"start transaction coordinators", n.startTxns},
 		{"start cleaner", n.startCleaner},
 		{"bind listeners", n.bind},
+		{"watch secrets", n.watchSecrets},
 		{"serve clients", n.serve},
 		{"serve admin requests", n.serveAdmin},
 		{"be ready to lead", n.beReady},
@@ -167,6 +168,7 @@ func (n *node) openMetadata(ctx context.Context) error {
 	n.store, err = metadata.Open(ctx, metadata.Options{
 		Journal: n.metaReplica, Source: n.metaReplica, Dir: dir, Missed: n.missed(dir),
 		Now: func() int64 { return n.clock.Now().UnixMilli() }, Logger: n.log.Named("metadata"), SnapshotBytes: n.settings.snapshotBytes,
+		SecretsKey: n.settings.secrets.Primary(),
 		Failed: func(err error) {
 			n.end(fmt.Errorf("this node can't follow the metadata: %w", err))
 		},
@@ -176,7 +178,7 @@ func (n *node) openMetadata(ctx context.Context) error {
 	}
 	n.opened.Store(n.store)
 	n.defers(func(context.Context) error { return n.store.Close() })
-	return nil
+	return n.checkSecrets()
 }
 
 func (n *node) openBus(ctx context.Context) error {
@@ -209,7 +211,7 @@ func (n *node) startController(ctx context.Context) error {
 	var err error
 	n.controller, err = actors.NewController(ctx, n.system, actors.ControllerOptions{
 		Node: n.settings.nodeID, ClusterID: n.clusterID, Store: n.store, Claim: n.metaReplica.Claim,
-		Live: n.staying, Static: n.settings.static, Others: n.others(), Clock: n.clock, Logger: n.log,
+		Live: n.staying, Static: n.settings.static, Secrets: n.settings.secrets, Others: n.others(), Clock: n.clock, Logger: n.log,
 	})
 	if err != nil {
 		return err
@@ -234,7 +236,7 @@ const fetchBudgetBytes = 256 << 20
 func (n *node) startMirroring(ctx context.Context) error {
 	n.mirroring = actors.NewNode(ctx, actors.NodeConfig{
 		System: n.system, Node: n.settings.nodeID, Store: n.store, Replicas: n.replicas, Bus: n.bus, Controller: n.controller,
-		Static: n.settings.static, Budget: fetch.NewBudget(fetchBudgetBytes), Random: rand.Float64, Report: n.report(), Clock: n.clock, Log: n.log,
+		Static: n.settings.static, Secrets: n.settings.secrets, Budget: fetch.NewBudget(fetchBudgetBytes), Random: rand.Float64, Report: n.report(), Clock: n.clock, Log: n.log,
 	})
 	n.defers(func(context.Context) error { return n.mirroring.Close() })
 	n.rpc = cluster.NewActorRPC(n.bus)
@@ -281,10 +283,16 @@ func (n *node) bind(ctx context.Context) error {
 	if err := n.refuseLeftovers(); err != nil {
 		return err
 	}
+	if err := n.checkSecrets(); err != nil {
+		return err
+	}
 	if err := n.bootstrapUser(ctx); err != nil {
 		return err
 	}
-	return n.register(ctx, messages.Node{ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints})
+	if err := n.register(ctx, messages.Node{ID: n.settings.nodeID, Rack: n.settings.rack, Incarnation: messages.NewTopicID(), Endpoints: endpoints}); err != nil {
+		return err
+	}
+	return n.checkSecrets() // the image is as new as the registration now
 }
 
 const (
@@ -365,6 +373,7 @@ func (n *node) sample() admin.Sample {
 	n.sampleTraffic(&s)
 	n.sampleTxns(&s)
 	n.sampleLogins(&s)
+	n.sampleSecrets(&s)
 	c := n.cleaner.Counts()
 	s.Cleaner = admin.CleanerSample(c)
 	if c.LastMillis > 0 {

@@ -32,7 +32,7 @@ func (n *node) authorizer() broker.Authorizer {
 // secureListeners adds TLS and SASL to the listeners of the settings.
 func (n *node) secureListeners() ([]broker.Listener, error) {
 	n.warnClear()
-	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, log: n.log}.secure(n.settings.listeners)
+	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, secrets: n.settings.secrets, log: n.log}.secure(n.settings.listeners)
 }
 
 // warnClear tells what others can read or use, as the settings allow it.

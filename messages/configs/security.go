@@ -47,6 +47,8 @@ const (
 	AdminUser               = "kagami.admin.user"
 	AdminPassword           = "kagami.admin.password" //nolint:gosec // the name of a setting
 	BootstrapScram          = "kagami.bootstrap.scram"
+	SecretsKeyFile          = "kagami.secrets.key.file"         //nolint:gosec // the name of a setting
+	SecretsUnreadable       = "kagami.secrets.unreadable.allow" //nolint:gosec // the name of a setting
 	InterBrokerListenerName = "inter.broker.listener.name"
 )
 
@@ -108,6 +110,8 @@ func brokerRightsDefs() []Def {
 		{Name: AdminProtocol, Type: TypeString, Default: new("PLAINTEXT"), Change: ChangeRestart, check: oneOf("PLAINTEXT", "SSL"), Doc: "PLAINTEXT: the admin server speaks http. SSL: https, with the ssl.* settings of listeners, each of which may be set for it alone with `kagami.admin.` in front (`kagami.admin.ssl.keystore.location`). `kagami.admin.ssl.client.auth` counts with that prefix only; required asks for a certificate but for /healthz and /readyz."},
 		{Name: AdminAllowClear, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether the admin server may listen without TLS on an address that isn't loopback. Otherwise the node doesn't start."},
 		{Name: AdminAllowAnonymous, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether it may do so without asking for a password or a certificate. Otherwise the node doesn't start."},
+		{Name: SecretsKeyFile, Type: TypeString, Change: ChangeRestart, Doc: "File with the keys that passwords of mirrors and keys of SCRAM users are encrypted with in the metadata log: base64 of 32 bytes a line, as `kagami secrets new-key` makes them; the first one encrypts, all decrypt. `clear` as the first line: nothing is encrypted, what is gets decrypted. Only its owner may be able to read it. Not set: the environment variable KAGAMI_SECRETS_KEY has the same text; without either nothing is encrypted."},
+		{Name: SecretsUnreadable, Type: TypeBoolean, Default: new("false"), Change: ChangeRestart, Doc: "Whether the node starts though there are secrets that none of its keys opens. Their mirrors and users don't work then until they are set again."},
 		{Name: AdminUser, Type: TypeString, Change: ChangeRestart, Doc: "User that the admin HTTP server asks for (basic authentication), but for /healthz and /readyz. Not set: it asks for nobody."},
 		{Name: AdminPassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of that user."},
 	}

@@ -93,7 +93,7 @@ func (s *Script) Step(tb testing.TB, logs ...persistence.Log) string {
 
 func (s *Script) pick(tb testing.TB, start, end, within int64) (string, func(persistence.Log) error) {
 	tb.Helper()
-	switch s.rng.IntN(24) {
+	switch s.rng.IntN(25) {
 	case 0:
 		to := end - s.rng.Int64N(min(end-start, 30)+1)
 		return fmt.Sprint("truncate ", to), func(l persistence.Log) error { _, err := l.Truncate(to); return err }
@@ -106,6 +106,8 @@ func (s *Script) pick(tb testing.TB, start, end, within int64) (string, func(per
 		return "restart", func(l persistence.Log) error { _, err := l.RestartAt(end + 7); return err }
 	case 3:
 		return fmt.Sprint("raise ", within), func(l persistence.Log) error { return l.RaiseLogStart(within) }
+	case 7:
+		return "roll", func(l persistence.Log) error { return l.Roll() }
 	case 4:
 		return "flush", func(l persistence.Log) error { return l.Flush() }
 	case 5:

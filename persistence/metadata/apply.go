@@ -277,6 +277,10 @@ func (b *builder) setMirrorConfig(r *wire.ConfigRecord) {
 		}
 		b.ownMirr[r.ResourceName] = m
 	}
+	if secretConfig(messages.ResourceClusterMirror, r.Name) {
+		old, had := m.Configs[r.Name]
+		b.noteSecret(old, had, recordSecrets(r))
+	}
 	m.Configs = put(m.Configs, r.Name, r.Value)
 	b.delta.Mirrors[r.ResourceName] = struct{}{}
 }

@@ -86,6 +86,8 @@ func (p *fakePartition) AppendInternal(_ context.Context, batches []byte) (persi
 	return info, nil
 }
 
+func (p *fakePartition) Roll(context.Context) error { return nil }
+
 func (p *fakePartition) RaiseLogStart(_ context.Context, offset int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -64,9 +64,9 @@ func TestImageBefore(t *testing.T) {
 	s := openStore(t, p, func(o *Options) { o.Dir = dir })
 	mustAppend(t, s, topicRecords("t", 1, 1)...)
 	first := s.Image()
-	require.NoError(t, s.writeSnapshot(t.Context(), first, 1))
+	require.NoError(t, s.writeSnapshot(t.Context(), first, 1, false))
 	mustAppend(t, s, topicConfig("t", "retention.ms", "2"))
-	require.NoError(t, s.writeSnapshot(t.Context(), s.Image(), 1))
+	require.NoError(t, s.writeSnapshot(t.Context(), s.Image(), 1, false))
 
 	whole, err := ImageBefore(persistence.OSFS{}, dir, 0)
 	require.NoError(t, err)

@@ -210,6 +210,9 @@ type Delta struct {
 	Controller bool
 	Features   bool
 	ACLs       bool // an entry came or went
+	// Secrets: a secret was set or removed. Rekeyed: one that was in clear, or under a
+	// key, is under another: what the log had of it below should go.
+	Secrets, Rekeyed bool
 }
 
 func compareMirror(m *Mirror, name string) int { return cmp.Compare(m.Name, name) }

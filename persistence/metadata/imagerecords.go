@@ -42,12 +42,7 @@ func (i *Image) records(add func(Record)) {
 	for _, t := range i.sorted {
 		t.records(add)
 	}
-	for _, m := range i.mirrors {
-		configRecords(add, messages.ResourceClusterMirror, m.Name, m.Configs)
-	}
-	for _, name := range slices.Sorted(maps.Keys(i.brokers)) {
-		configRecords(add, messages.ResourceBroker, name, i.brokers[name])
-	}
+	i.mirrorAndBrokerRecords(add)
 	for _, name := range slices.Sorted(maps.Keys(i.groups)) {
 		configRecords(add, messages.ResourceGroup, name, i.groups[name])
 	}
@@ -61,6 +56,15 @@ func (i *Image) records(add func(Record)) {
 		}
 	}
 	i.securityRecords(add)
+}
+
+func (i *Image) mirrorAndBrokerRecords(add func(Record)) {
+	for _, m := range i.mirrors {
+		configRecords(add, messages.ResourceClusterMirror, m.Name, m.Configs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.brokers)) {
+		configRecords(add, messages.ResourceBroker, name, i.brokers[name])
+	}
 }
 
 func (t *Topic) records(add func(Record)) {

@@ -11,7 +11,6 @@ import (
 
 	"kagami/messages"
 	"kagami/messages/batch"
-	"kagami/messages/configs"
 	"kagami/messages/wire"
 	"kagami/persistence"
 )
@@ -268,21 +267,8 @@ func hideInBatch(h batch.Header, whole []byte) ([]byte, error) {
 
 // shown: a setting that this build knows, and not as a secret.
 func shown(kind messages.ResourceType, name string) bool {
-	var set *configs.Set
-	switch kind {
-	case messages.ResourceTopic:
-		set = configs.Topic()
-	case messages.ResourceBroker:
-		set = configs.Broker()
-	case messages.ResourceClusterMirror:
-		set = configs.Mirror()
-	case messages.ResourceGroup:
-		set = configs.Group()
-	case messages.ResourceClientMetrics:
-		set = configs.ClientMetrics()
-	case messages.ResourceBrokerLogger:
-		return false
-	default:
+	set := configSet(kind)
+	if set == nil {
 		return false
 	}
 	def := set.Lookup(name)

@@ -41,9 +41,12 @@ func (s *Store) load(ctx context.Context) error {
 			return err
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
+	left, err := s.oldSecrets()
+	s.snap.forget = left
+	return err
 }
 
 // run follows the log until the store is closed or the log can't be applied.
@@ -141,6 +144,7 @@ func (s *Store) jump(ctx context.Context, start int64) error {
 	s.mu.Unlock()
 	s.snap.wait()
 	s.snap.last, s.snap.records, s.snap.bytes = img.Offset(), 0, 0
+	s.snap.forget = true // the other node's snapshot may have come over a change of keys
 	s.publish(wholeDelta(old, img))
 	return nil
 }
@@ -156,7 +160,7 @@ func (s *Store) unseen(offset int64) bool {
 func wholeDelta(old, img *Image) Delta {
 	d := Delta{
 		Old: old, New: img, Topics: make(map[string]struct{}), Mirrors: make(map[string]struct{}),
-		Brokers: true, Groups: true, Quotas: true, ClientMetrics: true, Controller: true, Features: true, ACLs: true,
+		Brokers: true, Groups: true, Quotas: true, ClientMetrics: true, Controller: true, Features: true, ACLs: true, Secrets: true,
 	}
 	for _, i := range []*Image{old, img} {
 		for _, t := range i.sorted {
@@ -204,7 +208,9 @@ func (s *Store) applyBatch(h batch.Header, b []byte) error {
 	s.snap.records += int64(h.Records)
 	s.snap.bytes += int64(h.Size())
 	s.snap.epoch = h.LeaderEpoch
-	s.publish(bld.finish(h.LastOffset()))
+	delta := bld.finish(h.LastOffset())
+	s.snap.forget = s.snap.forget || delta.Rekeyed
+	s.publish(delta)
 	return nil
 }
 

@@ -136,6 +136,8 @@ func (b *builder) ownScramMap() {
 
 func (b *builder) setScram(r *wire.UserScramCredentialRecord) {
 	b.ownScramMap()
+	old, had := b.img.scram[ScramUser{r.Name, messages.ScramMechanism(r.Mechanism)}]
+	b.noteSecret(string(old.StoredKey), had, recordSecrets(r))
 	b.img.scram[ScramUser{r.Name, messages.ScramMechanism(r.Mechanism)}] = messages.ScramCredential{
 		Salt: r.Salt, StoredKey: r.StoredKey, ServerKey: r.ServerKey, Iterations: r.Iterations,
 	}
@@ -147,6 +149,7 @@ func (b *builder) removeScram(r *wire.RemoveUserScramCredentialRecord) error {
 		return fmt.Errorf("%w: removal of the %s credentials of %s, which aren't there", ErrBadRecord, u.Mechanism, u.Name)
 	}
 	b.ownScramMap()
+	b.delta.Secrets = true
 	delete(b.img.scram, u)
 	return nil
 }

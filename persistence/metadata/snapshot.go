@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,6 +50,9 @@ type snapshotter struct {
 	bytes   int64
 	epoch   int32         // leader epoch of the last batch
 	running chan struct{} // closed when the writer has ended; nil if none runs
+	// forget: the log and older snapshots may have secrets under other keys than the image.
+	forget bool
+	forgot atomic.Bool // set by a writer that saw them gone
 }
 
 // wait waits for a writer.
@@ -62,7 +66,7 @@ func (s *snapshotter) wait() {
 func (s *Store) snapshotIfDue(ctx context.Context) {
 	n, b := s.opts.SnapshotRecords, s.opts.SnapshotBytes
 	due := n > 0 && s.snap.records >= n || b > 0 && s.snap.bytes >= b
-	if !due {
+	if !due && !s.snap.forget {
 		return
 	}
 	if s.snap.running != nil {
@@ -72,15 +76,34 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 			return // the next change asks again
 		}
 	}
-	img, epoch := s.Image(), s.snap.epoch
+	if s.snap.forgot.Swap(false) && s.snap.forget {
+		s.snap.forget = false
+		if !due {
+			return
+		}
+	}
+	img, epoch, forget := s.Image(), s.snap.epoch, s.snap.forget
 	s.snap.last, s.snap.records, s.snap.bytes = img.Offset(), 0, 0
 	running := make(chan struct{})
 	s.snap.running = running
 	go func() {
-		defer close(running)
+		again := false
+		defer func() {
+			close(running)
+			if again {
+				s.poke()
+			}
+		}()
 		ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, errors.New("snapshot took too long"))
 		defer cancel()
-		if err := s.writeSnapshot(ctx, img, epoch); err != nil {
+		err := s.writeSnapshot(ctx, img, epoch, forget)
+		if forget && err == nil {
+			err = s.checkForgotten()
+		}
+		if again = errors.Is(err, errNotForgotten) && s.Image().Offset() > img.Offset(); again {
+			return // what came meanwhile stands in the segment that was left
+		}
+		if err != nil {
 			s.log.Warn("metadata snapshot not finished, the log stays as it is", zap.Int64(messages.FieldOffset, img.Offset()), zap.Error(err))
 		}
 	}()
@@ -88,7 +111,10 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 
 // writeSnapshot writes and syncs the file under a temporary name, renames it,
 // and only then lets go of what the older snapshot and the log below it cover.
-func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32) error {
+//
+// To forget, the older snapshots go at once, and the segment that is written to is left, so
+// that it can go, too.
+func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32, forget bool) error {
 	name := snapshotName(img.Offset()+1, epoch)
 	path := filepath.Join(s.opts.Dir, name)
 	if err := writeSnapshotFile(s.opts.FS, path, img, epoch, s.opts.Now()); err != nil {
@@ -99,15 +125,22 @@ func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32) erro
 	if err != nil {
 		return err
 	}
-	if len(names) < snapshotKeep {
+	keep := snapshotKeep
+	if forget {
+		keep = 1
+		if err := s.opts.Journal.Roll(ctx); err != nil {
+			return fmt.Errorf("begin a new segment of the metadata log: %w", err)
+		}
+	}
+	if len(names) < keep {
 		return nil
 	}
-	oldest, _, _ := parseSnapshotName(names[snapshotKeep-1])
+	oldest, _, _ := parseSnapshotName(names[keep-1])
 	if err := s.opts.Journal.RaiseLogStart(ctx, oldest); err != nil {
 		return fmt.Errorf("raise start of the metadata log to %d: %w", oldest, err)
 	}
 	var errs []error
-	for _, n := range names[snapshotKeep:] {
+	for _, n := range names[keep:] {
 		errs = append(errs, s.opts.FS.Remove(filepath.Join(s.opts.Dir, n)))
 	}
 	return errors.Join(errs...)

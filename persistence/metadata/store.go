@@ -21,6 +21,8 @@ type Journal interface {
 	AppendInternal(ctx context.Context, batches []byte) (persistence.AppendInfo, error)
 	// RaiseLogStart drops the log below offset, which snapshots cover.
 	RaiseLogStart(ctx context.Context, offset int64) error
+	// Roll begins a new segment of this node's copy, so that the old one can go.
+	Roll(ctx context.Context) error
 }
 
 // Source reads the metadata partition; *cluster.Replica is one.
@@ -56,6 +58,9 @@ type Options struct {
 	// (10,000 records, 20 MiB); negative means never for that reason.
 	SnapshotRecords int64
 	SnapshotBytes   int64
+
+	// SecretsKey is the id of the key that secrets are encrypted with, "" for none.
+	SecretsKey string
 
 	// Missed is called, by the applying goroutine, when the log starts above the image,
 	// because it was copied from another node: it puts a snapshot into Dir that reaches
