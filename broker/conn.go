@@ -133,7 +133,7 @@ func (c *conn) read(ctx context.Context, r *bufio.Reader, quit <-chan struct{}) 
 	for {
 		f, err := readFrame(r, limits, frameHooks{
 			before: c.extendRead,
-			body:   (&pace{c: c}).check,
+			body:   (&pace{c: c, budget: c.s.requests}).check,
 			grow:   func(n int, held int64) (int64, error) { return c.s.requests.swap(ctx, held, n) },
 		})
 		if err != nil {
@@ -175,6 +175,7 @@ func (c *conn) extendRead(begun bool) {
 // pace watches how the body of one request comes in.
 type pace struct {
 	c        *conn
+	budget   *budget   // what it holds is of
 	since    time.Time // begin of the slice of time that is looked at
 	got      int       // bytes that were there then
 	progress time.Time // when the last byte had come, within a slice
@@ -198,7 +199,7 @@ func (p *pace) check(got int, held int64) error {
 		if came > 0 {
 			p.progress = now
 		}
-		if held > 0 && came < paceLeast && p.c.s.requests.waiting.Load() > 0 {
+		if held > 0 && came < paceLeast && p.budget.waiting.Load() > 0 {
 			return fmt.Errorf("%d bytes in %s: %w", came, now.Sub(p.since), errOverloaded)
 		}
 		if now.Sub(p.progress) >= p.c.s.cfg.FrameTimeout {

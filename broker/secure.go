@@ -161,17 +161,15 @@ func (c *conn) authenticateStep(ctx context.Context, r *bufio.Reader, by time.Ti
 
 // strangerHooks are for reading what comes before the client is known, until a time.
 func (c *conn) strangerHooks(ctx context.Context, by time.Time) frameHooks {
+	pace := &pace{c: c, budget: c.s.strangers}
 	return frameHooks{
 		before: func(bool) {},
 		// A read that meets its deadline would be tried again.
-		body: func(int, int64) error {
-			switch {
-			case c.isStopped():
-				return ErrServerClosed
-			case !c.s.clock.Now().Before(by):
+		body: func(got int, held int64) error {
+			if !c.s.clock.Now().Before(by) {
 				return os.ErrDeadlineExceeded
 			}
-			return nil
+			return pace.check(got, held)
 		},
 		grow: func(n int, held int64) (int64, error) { return c.s.strangers.swap(ctx, held, n) },
 	}
