@@ -200,6 +200,9 @@ func (m *mirror) spawn(c actor.Context, key fetcherKey, leader fetch.Leader, set
 	config := settings.Worker
 	config.Source, config.Mirror, config.Node = m.config, m.name, m.node
 	config.SourceBroker, config.Address, config.Number = key.broker, leader.Address(), key.number
+	if v := m.view.Load(); v != nil {
+		config.ClusterID = v.ClusterID
+	}
 	config.RequestTimeout, config.Clock, config.Log = settings.RequestTimeout, m.clock, m.plain
 	id := m.ticket()
 	ctx, helpers, log := m.ctx, m.helpers, m.log

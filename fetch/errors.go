@@ -37,6 +37,8 @@ var (
 	// ErrMirrorMoving: the source mirrors the partition itself, or did, and none of its
 	// brokers answers for it now. What was agreed on isn't known, so nothing may be cut.
 	ErrMirrorMoving = errors.New("no broker of the source answers for the mirrored partition now")
+	// ErrOtherCluster: a broker of another cluster is at the source broker's address.
+	ErrOtherCluster = errors.New("the broker is of another cluster than the mirror's source")
 	// ErrClosed: the worker or source was closed.
 	ErrClosed = errors.New("closed")
 	// ErrNotHere: the partition isn't with this worker.

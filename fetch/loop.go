@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -212,8 +213,11 @@ func (w *Worker) fetch(ctx context.Context, r round) {
 	began := w.clock.Now()
 	kresp, err := w.client.SeedBrokers()[0].Request(ctx, capped)
 	resp, ok := kresp.(*kmsg.FetchResponse)
+	whole := w.clock.Now().Sub(began)
+	if err == nil {
+		err = w.rightCluster(ctx)
+	}
 	if err == nil && ok {
-		whole := w.clock.Now().Sub(began)
 		bounded := w.answered(ctx, r, resp, int64(limit))
 		w.window.answered(bounded, w.wait.last(), whole)
 	} else if ctx.Err() == nil {
@@ -238,7 +242,7 @@ func (w *Worker) unanswered(r round, err *ConnectionError) {
 	switch {
 	case w.faults > 1:
 		level = zapcore.DebugLevel // said once; it goes on
-	case err.Auth():
+	case err.Auth(), errors.Is(err, ErrOtherCluster):
 		level = zapcore.ErrorLevel
 	}
 	w.log.Log(level, "source broker doesn't answer, backing off", zap.Error(err), zap.Duration("backoff", w.cfg.Backoff))

@@ -149,11 +149,13 @@ func (w *Worker) confirmTopic(ctx context.Context, p *partition) bool {
 }
 
 func (w *Worker) checkTopic(ctx context.Context, p *partition, strict bool) bool {
-	if p.id.IsZero() {
+	if p.id.IsZero() && w.cfg.ClusterID == "" {
 		return true
 	}
 	id, err := w.topicID(ctx, p)
 	switch {
+	case err == nil && p.id.IsZero():
+		return true
 	case err == nil && id.IsZero() && strict:
 		w.later(ctx, p, codeError("Metadata of "+p.tp.Topic, codeUnknownTopic, nil))
 		return false
@@ -171,17 +173,9 @@ func (w *Worker) checkTopic(ctx context.Context, p *partition, strict bool) bool
 func (w *Worker) topicID(ctx context.Context, p *partition) (messages.TopicID, error) {
 	ctx, cancel := p.abortable(ctx)
 	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = new(p.tp.Topic)
-	req.Topics = append(req.Topics, t)
-	kresp, err := w.client.SeedBrokers()[0].Request(ctx, req)
+	resp, err := w.metadata(ctx, w.client, p.tp.Topic)
 	if err != nil {
 		return messages.TopicID{}, &ConnectionError{Address: w.cfg.Address, Request: "Metadata", Err: err}
-	}
-	resp, ok := kresp.(*kmsg.MetadataResponse)
-	if !ok {
-		return messages.TopicID{}, fmt.Errorf("metadata of %s: answer of another kind", p.tp.Topic)
 	}
 	for _, t := range resp.Topics {
 		if t.Topic != nil && *t.Topic == p.tp.Topic && t.ErrorCode == 0 {

@@ -19,6 +19,9 @@ type WorkerConfig struct {
 	SourceBroker messages.NodeID // broker id on the source
 	Address      string          // host:port of that broker
 	Number       int32           // fetcher number, see messages.FetcherNumber
+	// ClusterID is the source's: nothing is taken from a broker of another cluster, which
+	// may be at that address by now (OP-26). "" if the source gives none: not checked.
+	ClusterID string
 
 	// MaxWait is replica.fetch.wait.max.ms; default 500 ms.
 	MaxWait time.Duration

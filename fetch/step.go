@@ -58,7 +58,8 @@ func (w *Worker) step(ctx context.Context, p *partition, it item) {
 // append is steps 6 to 11.
 func (w *Worker) append(ctx context.Context, p *partition, it item, d Decision) {
 	p.checkID = p.takeUnsure() || p.checkID
-	if d.Scan.Batches > 0 && p.checkID && it.version <= fetchVersionByName {
+	takes := d.Scan.Batches > 0 || d.Restart >= 0 || d.LogStart > p.sink.State().LogStart
+	if takes && p.checkID && it.version <= fetchVersionByName {
 		if !w.confirmTopic(ctx, p) {
 			return
 		}

@@ -50,6 +50,7 @@ func (w *window) answered(bounded bool, wait, whole time.Duration) {
 type waitMeter struct {
 	clock clock.Clock
 	wait  atomic.Int64 // ns, of the last answer
+	dials atomic.Int64 // connections made so far
 }
 
 // last is the wait of the last answer.
@@ -59,6 +60,7 @@ func (m *waitMeter) wrap(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.dials.Add(1)
 	return &meteredConn{Conn: c, meter: m}, nil
 }
 

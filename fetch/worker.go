@@ -40,6 +40,7 @@ type Worker struct {
 	sessionFaults int
 	lastBytes     int64
 	wait          *waitMeter
+	checkedDials  int64 // connections up to this one lead to the right cluster
 	stats         *WorkerStats
 	window        window
 	lastRound     round
