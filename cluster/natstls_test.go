@@ -122,3 +122,45 @@ func TestServerCertificateReloaded(t *testing.T) {
 	_, err = o.tlsConfig()
 	require.ErrorContains(t, err, o.TLSCert)
 }
+
+// Certificates of all nodes end while they are connected: routes that are there stay, a
+// node that comes back isn't let in and is told why, and good files, put in place one
+// after the other, let it in without a restart of anybody.
+func TestServerCertificatesExpire(t *testing.T) {
+	ca := newTestCA(t)
+	name := func(id messages.NodeID) string { return fmt.Sprint("route-", id) }
+	inAnHour := time.Now().Add(time.Hour)
+	for id := range messages.NodeID(3) {
+		ca.issueUntil(name(id+1), inAnHour)
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	c := startTestCluster(t, 3, func(o *ServerOptions) {
+		o.Logger = zap.New(core).With(zap.Int32("at", int32(o.Node)))
+		file := filepath.Join(ca.dir, name(o.Node))
+		o.Cluster.TLSCA, o.Cluster.TLSCert, o.Cluster.TLSKey = filepath.Join(ca.dir, "ca.pem"), file+".pem", file+".key"
+	})
+	for id := range c.peers {
+		eventually(t, "routes", func() bool { return len(c.servers[id].Connected()) == 2 })
+	}
+	for id := range c.peers {
+		ca.issueUntil(name(id), time.Now().Add(-time.Hour))
+	}
+	c.stop(3)
+	c.start(3)
+	eventually(t, "a line that says so", func() bool {
+		for _, e := range logs.FilterFieldKey("text").All() {
+			if strings.Contains(e.Message, "between nodes refused") && strings.Contains(fmt.Sprint(e.ContextMap()["text"]), "expired") {
+				return true
+			}
+		}
+		return false
+	})
+	require.Empty(t, c.servers[3].Connected())
+	require.Equal(t, []messages.NodeID{2}, c.servers[1].Connected())
+	for id := range c.peers {
+		ca.issueUntil(name(id), inAnHour)
+	}
+	for id := range c.peers {
+		eventually(t, "routes again", func() bool { return len(c.servers[id].Connected()) == 2 })
+	}
+}

@@ -20,6 +20,7 @@ func TestClusterSmallJournal(t *testing.T) {
 	nodes := StartCluster(t, ClusterOptions{Properties: map[string]string{
 		"kagami.journal.max.bytes": "1048576", "kagami.journal.checkpoint.interval.ms": "1000",
 	}})
+	listensOnly(t, nodes)
 	w := clusterWorldOf(t, nil, nodes)
 	_, err := w.b.Admin.CreateTopic(w.ctx, 6, 3, nil, "small")
 	require.NoError(t, err)

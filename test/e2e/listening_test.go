@@ -61,8 +61,8 @@ func socketAddress(t *testing.T, text string) string {
 	return net.JoinHostPort(net.IP(raw).String(), fmt.Sprint(n))
 }
 
-// TestListeningSockets: a node listens where its settings say, and nowhere else: neither
-// for NATS clients nor for NATS' monitoring nor for profiles.
+// TestListeningSockets: a node listens where its settings say, and nowhere else, not for
+// profiles either.
 func TestListeningSockets(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc of Linux")
@@ -75,8 +75,15 @@ func TestListeningSockets(t *testing.T) {
 	want := []string{alone.Bootstrap(), alone.AdminAddr(), clients}
 	slices.Sort(want)
 	require.Equal(t, want, listening(t, alone.Process().Pid()))
+}
 
-	c := StartCluster(t, ClusterOptions{Properties: more})
+// listensOnly is the same for the nodes of a cluster: no ports for NATS clients nor for
+// NATS' monitoring.
+func listensOnly(t *testing.T, c *Cluster) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
 	for _, id := range c.IDs() {
 		n := c.Node(id)
 		listen, _ := c.route(id)

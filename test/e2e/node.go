@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type NodeOptions struct {
 	Env        []string          // KEY=VALUE for the first process, see Node.SetEnv
 	Host       string            // address of the listeners; default 127.0.0.1
 	Listeners  []string          // NAME://host:port, beside the plain one
+	AdminTLS   *tls.Config       // of clients of the admin port, if the properties make that https
 }
 
 // Node is one `kagami server` process and its folder. Its methods may be called
@@ -50,6 +52,7 @@ type Node struct {
 	program     string
 	env         []string
 	settings    map[string]string
+	adminTLS    *tls.Config
 	process     *proc.Process
 }
 
@@ -95,7 +98,7 @@ func PrepareNode(opts NodeOptions) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{dir: opts.Dir, host: opts.Host, port: ports[0], admin: ports[1], program: opts.Program, env: opts.Env}
+	n := &Node{dir: opts.Dir, host: opts.Host, port: ports[0], admin: ports[1], program: opts.Program, env: opts.Env, adminTLS: opts.AdminTLS}
 	if n.host == "" {
 		n.host = "127.0.0.1"
 	}
@@ -224,11 +227,15 @@ func (n *Node) Close() error {
 
 // Get asks the admin listener.
 func (n *Node) Get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.AdminAddr()+path, nil)
+	scheme, client := "http", http.DefaultClient
+	if n.adminTLS != nil {
+		scheme, client = "https", &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: n.adminTLS}}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+n.AdminAddr()+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", path, err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", path, err)
 	}
