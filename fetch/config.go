@@ -23,7 +23,7 @@ const (
 	keyLoginClass       = "sasl.login.class"
 	keyKerberosService  = "sasl.kerberos.service.name"
 	keyTokenEndpoint    = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // the name of a setting
-	keyTLSProtocol      = "ssl.protocol"
+	keyTLSProtocol      = configs.SSLProtocol
 	keyTLSProtocols     = configs.SSLProtocols
 	keyTLSCiphers       = configs.SSLCiphers
 	keyTLSIdentify      = "ssl.endpoint.identification.algorithm"

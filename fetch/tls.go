@@ -4,20 +4,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"slices"
-	"strings"
 
+	"kagami/messages"
 	"kagami/messages/stores"
 )
 
 // tlsSettings are the ssl.* configs. Files are read again for every new
 // connection, so that renewed certificates work without a restart (C44).
 type tlsSettings struct {
-	trust      stores.Store // empty: the system's certificates
-	key        stores.Store // empty: no client certificate
-	minVersion uint16
-	maxVersion uint16
-	ciphers    []uint16
-	checkHost  bool
+	trust     stores.Store // empty: the system's certificates
+	key       stores.Store // empty: no client certificate
+	versions  stores.Versions
+	checkHost bool
 }
 
 // StoreError says that a key or trust store which the settings name can't be used.
@@ -34,7 +32,7 @@ func (e *StoreError) Error() string { return e.Key + ": " + e.Err.Error() }
 func (e *StoreError) Unwrap() error { return e.Err }
 
 func parseTLS(configs map[string]string) (*tlsSettings, []error) {
-	t := &tlsSettings{checkHost: true, minVersion: tls.VersionTLS12, maxVersion: tls.VersionTLS13}
+	t := &tlsSettings{checkHost: true}
 	var faults []error
 	add := func(err error) {
 		if err != nil {
@@ -48,46 +46,14 @@ func parseTLS(configs map[string]string) (*tlsSettings, []error) {
 	default:
 		add(invalid(keyTLSIdentify, "%q is neither https nor empty", v))
 	}
-	add(t.parseVersions(configs))
-	add(t.parseCiphers(configs))
+	versions, wrong := stores.ParseVersions(configs[keyTLSProtocol], messages.ParseList(configs[keyTLSProtocols]), messages.ParseList(configs[keyTLSCiphers]))
+	t.versions = versions
+	for _, f := range wrong {
+		add(invalid(f.Setting, "%s", f.Why))
+	}
 	add(t.parseTrust(configs))
 	add(t.parseKeys(configs))
 	return t, faults
-}
-
-func (t *tlsSettings) parseVersions(configs map[string]string) error {
-	if v := valueOr(configs, keyTLSProtocol, "TLSv1.3"); !slices.Contains([]string{"TLS", "TLSv1.2", "TLSv1.3"}, v) {
-		return invalid(keyTLSProtocol, "%q is none of TLSv1.3, TLSv1.2, TLS", v)
-	}
-	known := map[string]uint16{"TLSv1.2": tls.VersionTLS12, "TLSv1.3": tls.VersionTLS13}
-	low, high := uint16(0), uint16(0)
-	for item := range strings.SplitSeq(valueOr(configs, keyTLSProtocols, "TLSv1.2,TLSv1.3"), ",") {
-		v, ok := known[strings.TrimSpace(item)]
-		if !ok {
-			return invalid(keyTLSProtocols, "%q is neither TLSv1.2 nor TLSv1.3", strings.TrimSpace(item))
-		}
-		if low == 0 || v < low {
-			low = v
-		}
-		high = max(high, v)
-	}
-	t.minVersion, t.maxVersion = low, high
-	return nil
-}
-
-func (t *tlsSettings) parseCiphers(configs map[string]string) error {
-	for item := range strings.SplitSeq(valueOr(configs, keyTLSCiphers, ""), ",") {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			continue
-		}
-		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == item })
-		if i < 0 {
-			return invalid(keyTLSCiphers, "%q is unknown or insecure", item)
-		}
-		t.ciphers = append(t.ciphers, tls.CipherSuites()[i].ID)
-	}
-	return nil
 }
 
 func (t *tlsSettings) parseTrust(configs map[string]string) error {
@@ -143,7 +109,7 @@ func (t *tlsSettings) parseKeys(configs map[string]string) error {
 
 // config builds the settings of one connection to host.
 func (t *tlsSettings) config(host string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: t.minVersion, MaxVersion: t.maxVersion, CipherSuites: t.ciphers, ServerName: host}
+	c := &tls.Config{MinVersion: t.versions.Min, MaxVersion: t.versions.Max, CipherSuites: t.versions.Suites, ServerName: host}
 	if !t.trust.Empty() {
 		pool, err := t.trust.Certificates()
 		if err != nil {

@@ -44,11 +44,12 @@ func TestKeytool(t *testing.T) {
 func TestServerSettings(t *testing.T) {
 	p := pki.SelfSigned(t, pkix.Name{CommonName: "node"})
 	key := stores.Store{Type: "PEM", Key: string(p.PEM(t)), Chain: string(p.PEM(t))}
-	s, err := NewServer(Settings{Protocols: []string{"TLSv1.3"}, Ciphers: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, ClientAuth: "requested", Key: key}, zap.NewNop())
+	s, err := NewServer(Settings{Protocols: []string{"TLSv1.2"}, Ciphers: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, ClientAuth: "requested", Key: key}, zap.NewNop())
 	require.NoError(t, err)
 	c, err := s.Config().GetConfigForClient(nil)
 	require.NoError(t, err)
-	require.Equal(t, uint16(tls.VersionTLS13), c.MinVersion)
+	require.Equal(t, uint16(tls.VersionTLS12), c.MaxVersion)
+	require.Equal(t, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, c.CipherSuites)
 	require.Equal(t, tls.VerifyClientCertIfGiven, c.ClientAuth)
 	_, err = NewServer(Settings{Protocols: []string{"SSLv3"}, Ciphers: []string{"RC4"}, ClientAuth: "maybe"}, zap.NewNop())
 	for _, what := range []string{"SSLv3", "RC4", "maybe", "ssl.keystore.location"} {
@@ -81,6 +82,7 @@ func TestStoreSettings(t *testing.T) {
 	}
 }
 
+// TestRules: the right values are those of Kafka's SslPrincipalMapper.
 func TestRules(t *testing.T) {
 	const dn = "CN=Duke,OU=ServiceUsers,O=Unknown,C=US"
 	for rules, want := range map[string]string{
@@ -91,6 +93,9 @@ func TestRules(t *testing.T) {
 		`RULE:^cn=(.*?),ou=(.*?),.*$/$1@$2/L, RULE:^CN=(.*?),OU=(.*?),.*/$2-$1/U`: "SERVICEUSERS-DUKE",
 		`RULE:CN=Duke/x/, DEFAULT`:                                                dn, // a pattern stands for all of it
 		`RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L , DEFAULT`:                      "duke",
+		`RULE:CN=(.*?)/$1/`:                                                       "Duke,OU=ServiceUsers,O=Unknown,C=US", // each piece that fits: CN= with nothing behind it
+		`RULE:^CN=(.*),OU=.*$/$0!/`:                                               dn + "!",
+		`RULE:.*CN=(\w+),(.*)/$12\/$9\$1/`:                                        "Duke2/$9$1",
 	} {
 		r, err := ParseRules(rules)
 		require.NoError(t, err, rules)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,18 +21,21 @@ var ErrNoRule = errors.New("no rule of ssl.principal.mapping.rules fits")
 type Rules []rule
 
 type rule struct {
-	pattern     *regexp.Regexp // nil: DEFAULT
+	whole       *regexp.Regexp // must fit all of the subject; nil: DEFAULT
+	pattern     *regexp.Regexp // what is replaced in it, wherever it fits
 	replacement string
 	toCase      byte // 'L', 'U' or 0
 }
 
 var (
 	ruleForm  = regexp.MustCompile(`^\s*(DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(,|$)`)
-	groupForm = regexp.MustCompile(`\$(\d+)|\$`)
+	groupForm = regexp.MustCompile(`\\(.)|\$(\d+)|\$`)
 )
 
 // ParseRules reads ssl.principal.mapping.rules: DEFAULT and RULE:pattern/replacement/[LU],
-// comma separated. Patterns are RE2 and stand for the whole subject.
+// separated by commas. Patterns are RE2. As in Kafka one has to fit the whole
+// subject, and then every piece that it fits is replaced: with a lazy group at its end that
+// is less than the whole.
 func ParseRules(text string) (Rules, error) {
 	var out Rules
 	for rest := strings.TrimSpace(text); rest != ""; {
@@ -44,11 +48,15 @@ func ParseRules(text string) (Rules, error) {
 			out = append(out, rule{})
 			continue
 		}
-		pattern, err := regexp.Compile("^(?:" + m[2] + ")$")
+		pattern, err := regexp.Compile(m[2])
 		if err != nil {
 			return nil, fmt.Errorf("ssl.principal.mapping.rules: pattern %q: %w", m[2], err)
 		}
-		r := rule{pattern: pattern, replacement: expandable(m[3], pattern.NumSubexp())}
+		whole, err := regexp.Compile("^(?:" + m[2] + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("ssl.principal.mapping.rules: pattern %q: %w", m[2], err)
+		}
+		r := rule{whole: whole, pattern: pattern, replacement: expandable(m[3], pattern.NumSubexp())}
 		if m[4] != "" {
 			r.toCase = m[4][0]
 		}
@@ -57,14 +65,20 @@ func ParseRules(text string) (Rules, error) {
 	return out, nil
 }
 
-// expandable turns $1 of Java into ${1} of Go; what names no group stands for itself.
+// expandable turns $1 of Java into ${1} of Go, and \x into x. Of a number that is larger than
+// there are groups the last digits are text, and what names no group stands for itself.
 func expandable(replacement string, groups int) string {
 	return groupForm.ReplaceAllStringFunc(replacement, func(ref string) string {
-		n := 0
-		if _, err := fmt.Sscanf(ref, "$%d", &n); err != nil || n > groups {
-			return "$" + ref
+		if c, ok := strings.CutPrefix(ref, `\`); ok {
+			return strings.ReplaceAll(c, "$", "$$")
 		}
-		return fmt.Sprintf("${%d}", n)
+		digits := strings.TrimPrefix(ref, "$")
+		for n := len(digits); n > 0; n-- {
+			if group, err := strconv.Atoi(digits[:n]); err == nil && group <= groups {
+				return fmt.Sprintf("${%d}%s", group, digits[n:])
+			}
+		}
+		return "$" + ref
 	})
 }
 
@@ -77,11 +91,10 @@ func (r Rules) Name(subject string) (string, error) {
 		if rule.pattern == nil {
 			return subject, nil
 		}
-		m := rule.pattern.FindStringSubmatchIndex(subject)
-		if m == nil {
+		if !rule.whole.MatchString(subject) {
 			continue
 		}
-		name := string(rule.pattern.ExpandString(nil, rule.replacement, subject, m))
+		name := rule.pattern.ReplaceAllString(subject, rule.replacement)
 		switch rule.toCase {
 		case 'L':
 			name = strings.ToLower(name)

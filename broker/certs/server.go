@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +16,9 @@ import (
 
 // Settings are a listener's ssl.* settings.
 type Settings struct {
+	Protocol   string       // ssl.protocol
 	Protocols  []string     // ssl.enabled.protocols: TLSv1.2, TLSv1.3
-	Ciphers    []string     // ssl.cipher.suites, of TLS 1.2, by their IANA names; none: the safe ones
+	Ciphers    []string     // ssl.cipher.suites, by their IANA names
 	ClientAuth string       // ssl.client.auth: none, requested, required
 	Key, Trust stores.Store // Trust empty: the system's
 }
@@ -26,8 +26,7 @@ type Settings struct {
 // Server is the TLS side of one listener. Its methods may be called at any time.
 type Server struct {
 	settings Settings
-	min, max uint16
-	ciphers  []uint16
+	versions stores.Versions
 	auth     tls.ClientAuthType
 	log      *zap.Logger
 
@@ -57,7 +56,13 @@ func (a stamps) same(b stamps) bool {
 // NewServer reads the stores. Every fault is told at once.
 func NewServer(s Settings, log *zap.Logger) (*Server, error) {
 	out := &Server{settings: s, log: log}
-	errs := []error{out.parseVersions(), out.parseCiphers()}
+	var errs []error
+	var faults []stores.Fault
+	if out.versions, faults = stores.ParseVersions(s.Protocol, s.Protocols, s.Ciphers); len(faults) > 0 {
+		for _, f := range faults {
+			errs = append(errs, f)
+		}
+	}
 	switch s.ClientAuth {
 	case "none", "":
 		out.auth = tls.NoClientCert
@@ -108,35 +113,6 @@ func checkStores(key, trust stores.Store) (errs []error) {
 	return errs
 }
 
-func (s *Server) parseVersions() error {
-	known := map[string]uint16{"TLSv1.2": tls.VersionTLS12, "TLSv1.3": tls.VersionTLS13}
-	for _, p := range s.settings.Protocols {
-		v, ok := known[p]
-		if !ok {
-			return fmt.Errorf("ssl.enabled.protocols: %q is none of TLSv1.2, TLSv1.3", p)
-		}
-		if s.min == 0 || v < s.min {
-			s.min = v
-		}
-		s.max = max(s.max, v)
-	}
-	if s.min == 0 {
-		s.min, s.max = tls.VersionTLS12, tls.VersionTLS13
-	}
-	return nil
-}
-
-func (s *Server) parseCiphers() error {
-	for _, name := range s.settings.Ciphers {
-		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == name })
-		if i < 0 {
-			return fmt.Errorf("ssl.cipher.suites: %q is unknown or insecure", name)
-		}
-		s.ciphers = append(s.ciphers, tls.CipherSuites()[i].ID)
-	}
-	return nil
-}
-
 func (s *Server) load() (*tls.Config, error) {
 	pair, err := s.settings.Key.KeyPair()
 	if err != nil {
@@ -154,7 +130,7 @@ func (s *Server) load() (*tls.Config, error) {
 		}
 	}
 	return &tls.Config{
-		MinVersion: s.min, MaxVersion: s.max, CipherSuites: s.ciphers,
+		MinVersion: s.versions.Min, MaxVersion: s.versions.Max, CipherSuites: s.versions.Suites,
 		Certificates: []tls.Certificate{pair}, ClientAuth: s.auth, ClientCAs: pool,
 	}, nil
 }

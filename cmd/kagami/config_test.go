@@ -34,6 +34,13 @@ func TestSettings(t *testing.T) {
 			advertised: []messages.Endpoint{{Listener: "IN", Protocol: "PLAINTEXT", Host: "node.example", Port: 19094}, {Listener: "OUT", Protocol: "PLAINTEXT", Host: "::1", Port: 9095}},
 		},
 		{name: "every address and nothing advertised", set: []string{"listeners=PLAINTEXT://:9094"}, faults: []string{"takes every address"}},
+		{name: "every address, written in full", set: []string{"listeners=PLAINTEXT://[0:0:0:0:0:0:0:0]:9094"}, faults: []string{"takes every address"}},
+		{name: "IPv6 without brackets", set: []string{"listeners=PLAINTEXT://::1:9094"}, faults: []string{"NAME://host:port"}},
+		{
+			name: "IPv6, advertised as such", set: []string{"listeners=PLAINTEXT://[::]:9094", "advertised.listeners=PLAINTEXT://[2001:db8::1]:9094"},
+			listeners:  []broker.Listener{{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Address: "[::]:9094"}},
+			advertised: []messages.Endpoint{{Listener: "PLAINTEXT", Protocol: "PLAINTEXT", Host: "2001:db8::1", Port: 9094}},
+		},
 		{name: "advertised without a host", set: []string{"advertised.listeners=PLAINTEXT://:9094"}, faults: []string{"has no host"}},
 		{name: "advertised but not there", set: []string{"advertised.listeners=X://h:1"}, faults: []string{"there is no listener X"}},
 		{name: "twice", set: []string{"listeners=PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2"}, faults: []string{"stands there twice"}},

@@ -32,7 +32,7 @@ func (s *settings) parseListeners(v configs.Values, fault func(key, why string))
 			fault("advertised.listeners", err.Error())
 			continue
 		}
-		if host == "" || host == "0.0.0.0" || host == "::" {
+		if everyAddress(host) {
 			fault("advertised.listeners", fmt.Sprintf("%s has no host that clients can connect to: say how clients reach this node", item))
 		}
 		if _, twice := advertised[name]; twice {
@@ -61,7 +61,7 @@ func (s *settings) parseListeners(v configs.Values, fault func(key, why string))
 		ep, ok := advertised[name]
 		if !ok {
 			ep = messages.Endpoint{Listener: name, Host: host, Port: port}
-			if host == "" || host == "0.0.0.0" || host == "::" {
+			if everyAddress(host) {
 				fault("advertised.listeners", fmt.Sprintf("listener %s takes every address: say in advertised.listeners how clients reach this node", name))
 			}
 		}
@@ -81,6 +81,12 @@ func (s *settings) parseListeners(v configs.Values, fault func(key, why string))
 			fault(key, "there is no listener of that name")
 		}
 	}
+}
+
+// everyAddress reports whether a host stands for all of the machine's, however it is written.
+func everyAddress(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
 // parseListener reads NAME://host:port; an IPv6 host stands in brackets.
@@ -159,7 +165,7 @@ func (x secured) tls(l *broker.Listener, v configs.Values) error {
 // tlsSettings are the ssl.* settings of a listener or of the admin server.
 func tlsSettings(v configs.Values) certs.Settings {
 	return certs.Settings{
-		Protocols: v.List(configs.SSLProtocols), Ciphers: v.List(configs.SSLCiphers), ClientAuth: v.String(configs.SSLClientAuth),
+		Protocol: v.String(configs.SSLProtocol), Protocols: v.List(configs.SSLProtocols), Ciphers: v.List(configs.SSLCiphers), ClientAuth: v.String(configs.SSLClientAuth),
 		Key: stores.Store{
 			Type: v.String(configs.SSLKeystoreType), File: v.String(configs.SSLKeystoreLocation), Password: v.String(configs.SSLKeystorePassword),
 			KeyPassword: v.String(configs.SSLKeyPassword), Key: v.String(configs.SSLKeystoreKey), Chain: v.String(configs.SSLKeystoreChain),

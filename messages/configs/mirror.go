@@ -92,11 +92,11 @@ func mirrorStoreDefs() []Def {
 	const javaOnly = "Java only: stored, without effect."
 	storeType := oneOf("JKS", "PKCS12", "PEM")
 	return []Def{
-		{Name: "ssl.protocol", Type: TypeString, Default: new("TLSv1.3"), check: oneOf("TLSv1.2", "TLSv1.3", "TLS"),
+		{Name: SSLProtocol, Type: TypeString, Default: new("TLSv1.3"), check: oneOf("TLSv1.2", "TLSv1.3", "TLS"),
 			Doc: "Newest TLS version to use."},
 		{Name: SSLProtocols, Type: TypeList, Default: new("TLSv1.2,TLSv1.3"), check: someOf("TLSv1.2", "TLSv1.3").notEmpty(),
 			Doc: "TLS versions to use."},
-		{Name: SSLCiphers, Type: TypeList, Doc: "Cipher suites by their IANA names; not set: Go's choice."},
+		{Name: SSLCiphers, Type: TypeList, Doc: "Cipher suites by their IANA names; a version of TLS that none of them belongs to isn't spoken. Of TLS 1.3 all three have to be named, or none. Not set: the safe ones."},
 		{Name: "ssl.endpoint.identification.algorithm", Type: TypeString, Default: new("https"), check: oneOf("https", ""),
 			Doc: "https: the broker's certificate must name its host; empty: no such check."},
 		{Name: SSLTruststoreType, Type: TypeString, Default: new("JKS"), check: storeType,

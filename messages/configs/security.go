@@ -23,6 +23,7 @@ const (
 	SSLTruststorePassword   = "ssl.truststore.password" //nolint:gosec // the name of a setting
 	SSLTruststoreCerts      = "ssl.truststore.certificates"
 	SSLClientAuth           = "ssl.client.auth"
+	SSLProtocol             = "ssl.protocol"
 	SSLProtocols            = "ssl.enabled.protocols"
 	SSLCiphers              = "ssl.cipher.suites"
 	SSLPrincipalRules       = "ssl.principal.mapping.rules"
@@ -82,8 +83,9 @@ func brokerListenerDefs() []Def {
 		{Name: SSLTruststorePassword, Type: TypePassword, Change: ChangeRestart, Doc: "Password of that file; none for PEM." + forListener},
 		{Name: SSLTruststoreCerts, Type: TypeString, Change: ChangeRestart, Doc: "Those certificates as PEM text, in place of a file." + forListener},
 		{Name: SSLClientAuth, Type: TypeString, Default: new("none"), Change: ChangeRestart, check: oneOf("none", "requested", "required"), Doc: "Whether clients have to show a certificate." + forListener},
+		{Name: SSLProtocol, Type: TypeString, Default: new("TLSv1.3"), Change: ChangeRestart, check: oneOf("TLSv1.2", "TLSv1.3", "TLS"), Doc: "Newest version of TLS." + forListener},
 		{Name: SSLProtocols, Type: TypeList, Default: new("TLSv1.2,TLSv1.3"), Change: ChangeRestart, check: someOf("TLSv1.2", "TLSv1.3").notEmpty(), Doc: "Versions of TLS." + forListener},
-		{Name: SSLCiphers, Type: TypeList, Change: ChangeRestart, Doc: "Cipher suites of TLS 1.2 by their IANA names. Not set: the safe ones." + forListener},
+		{Name: SSLCiphers, Type: TypeList, Change: ChangeRestart, Doc: "Cipher suites by their IANA names; a version of TLS that none of them belongs to isn't spoken. Of TLS 1.3 all three have to be named, or none. Not set: the safe ones." + forListener},
 		{Name: SSLPrincipalRules, Type: TypeString, Default: new("DEFAULT"), Change: ChangeRestart, Doc: "How a user's name is made of the subject of a certificate: DEFAULT, or RULE:pattern/replacement/[LU], comma separated. Patterns are RE2." + forListener},
 		{Name: SASLMechanisms, Type: TypeList, Change: ChangeRestart, check: someOf(Mechanisms()...), Doc: "SASL mechanisms of listeners with SASL." + forListener},
 		{Name: SASLJAAS, Type: TypePassword, Change: ChangeRestart, Doc: "Users of PLAIN: `listener.name.<listener>.plain.sasl.jaas.config` = `org.apache.kafka.common.security.plain.PlainLoginModule required user_<name>=\"<password>\" ...;`."},
