@@ -230,16 +230,16 @@ func (s *Server) autoCreate(ctx context.Context, r *request, img *metadata.Image
 		return false
 	}
 	var cmd messages.CreateTopics
+	seen := map[string]bool{}
 	for _, t := range req.Topics {
-		if t.Topic == nil || img.Topic(*t.Topic) != nil || messages.CheckTopicName(*t.Topic) != nil || messages.IsInternalTopic(*t.Topic) {
+		if t.Topic == nil || seen[*t.Topic] || img.Topic(*t.Topic) != nil || messages.CheckTopicName(*t.Topic) != nil || messages.IsInternalTopic(*t.Topic) {
 			continue
 		}
 		if !s.allowedCluster(r, OpCreate) && !s.allowed(r, OpCreate, KindTopic, *t.Topic) {
 			continue
 		}
-		if !slices.ContainsFunc(cmd.Topics, func(n messages.NewTopic) bool { return n.Name == *t.Topic }) {
-			cmd.Topics = append(cmd.Topics, messages.NewTopic{Name: *t.Topic, Partitions: -1, ReplicationFactor: -1})
-		}
+		seen[*t.Topic] = true
+		cmd.Topics = append(cmd.Topics, messages.NewTopic{Name: *t.Topic, Partitions: -1, ReplicationFactor: -1})
 	}
 	if len(cmd.Topics) == 0 {
 		return false

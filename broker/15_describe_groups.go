@@ -22,7 +22,7 @@ func (s *Server) handleDescribeGroups(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.DescribeGroupsRequest)
 	resp := kmsg.NewPtrDescribeGroupsResponse()
 	resp.Version = req.Version
-	for _, id := range req.Groups {
+	for _, id := range bounded(req.Groups) {
 		g := kmsg.NewDescribeGroupsResponseGroup()
 		g.Group, g.AuthorizedOperations = id, noOperations
 		a, err := ask[*groups.Described](ctx, s, r, OpDescribe, groups.Describe{Group: id})

@@ -27,8 +27,9 @@ func (s *Server) handleListGroups(ctx context.Context, r *request) reply {
 	}
 	slices.SortFunc(listed, func(a, b groups.Listed) int { return strings.Compare(a.Group, b.Group) })
 	all := s.allowedCluster(r, OpDescribe)
+	states, types := filterOf(req.StatesFilter), filterOf(req.TypesFilter)
 	for _, g := range listed {
-		if !matches(req.StatesFilter, g.State) || !matches(req.TypesFilter, g.Type) || !all && !s.allowed(r, OpDescribe, KindGroup, g.Group) {
+		if !states.matches(g.State) || !types.matches(g.Type) || !all && !s.allowed(r, OpDescribe, KindGroup, g.Group) {
 			continue
 		}
 		rg := kmsg.NewListGroupsResponseGroup()
@@ -38,7 +39,19 @@ func (s *Server) handleListGroups(ctx context.Context, r *request) reply {
 	return answer(resp)
 }
 
-// matches: no filter takes everything.
-func matches(filter []string, value string) bool {
-	return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
+// filter is what a list is narrowed to; nil takes everything. A request may name a million things, and
+// each is looked at once.
+type filter map[string]bool
+
+func filterOf(names []string) filter {
+	if len(names) == 0 {
+		return nil
+	}
+	f := make(filter)
+	for _, n := range names {
+		f[strings.ToLower(n)] = true
+	}
+	return f
 }
+
+func (f filter) matches(value string) bool { return f == nil || f[strings.ToLower(value)] }

@@ -15,7 +15,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,8 +29,17 @@ func (s *Server) handleDescribeConfigs(_ context.Context, r *request) reply {
 	req := r.body.(*kmsg.DescribeConfigsRequest)
 	resp := kmsg.NewPtrDescribeConfigsResponse()
 	resp.Version = req.Version
+	type resource struct {
+		kind kmsg.ConfigResourceType
+		name string
+	}
+	seen := map[resource]int{}
 	for i := range req.Resources {
 		res := &req.Resources[i]
+		key := resource{res.ResourceType, res.ResourceName}
+		if seen[key]++; seen[key] > repeatsMax {
+			continue
+		}
 		rr := kmsg.NewDescribeConfigsResponseResource()
 		rr.ResourceType, rr.ResourceName = res.ResourceType, res.ResourceName
 		d, err := s.describable(r, res)
@@ -132,9 +140,13 @@ func (s *Server) describedLogger(r *request, name string) (described, error) {
 // list describes the configs named, all if there are no names.
 func (d described) list(req *kmsg.DescribeConfigsRequest, names []string) []kmsg.DescribeConfigsResponseResourceConfig {
 	out := []kmsg.DescribeConfigsResponseResourceConfig{}
+	wanted := make(map[string]bool, len(names))
+	for _, name := range names {
+		wanted[name] = true
+	}
 	for _, name := range d.set.Names() {
 		def := d.set.Lookup(name)
-		if def.Internal || len(names) > 0 && !slices.Contains(names, name) {
+		if def.Internal || len(names) > 0 && !wanted[name] {
 			continue
 		}
 		all := d.set.Candidates(name, d.own, d.node)

@@ -8,8 +8,6 @@ package broker
 
 import (
 	"context"
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -26,13 +24,16 @@ func (s *Server) handleListTransactions(ctx context.Context, r *request) reply {
 	req := r.body.(*kmsg.ListTransactionsRequest)
 	resp := kmsg.NewPtrListTransactionsResponse()
 	resp.Version = req.Version
-	var states []txns.Status
+	states, ids := map[txns.Status]bool{}, make(map[int64]bool)
 	for _, name := range req.StateFilters {
 		if status, ok := txns.StatusOf(name); ok {
-			states = append(states, status)
+			states[status] = true
 		} else {
 			resp.UnknownStateFilters = append(resp.UnknownStateFilters, name)
 		}
+	}
+	for _, id := range req.ProducerIDFilters {
+		ids[id] = true
 	}
 	matches, err := listPattern(req)
 	var list []txns.Listed
@@ -47,8 +48,8 @@ func (s *Server) handleListTransactions(ctx context.Context, r *request) reply {
 	for _, l := range list {
 		long := req.DurationFilterMillis < 0 || now-l.StartedMillis > req.DurationFilterMillis
 		switch {
-		case len(req.StateFilters) > 0 && !slices.Contains(states, l.Status):
-		case len(req.ProducerIDFilters) > 0 && !slices.Contains(req.ProducerIDFilters, l.ProducerID):
+		case len(req.StateFilters) > 0 && !states[l.Status]:
+		case len(req.ProducerIDFilters) > 0 && !ids[l.ProducerID]:
 		case !long, !matches(l.ID), !s.allowed(r, OpDescribe, KindTxn, l.ID):
 		default:
 			t := kmsg.NewListTransactionsResponseTransactionState()
@@ -64,9 +65,9 @@ func listPattern(req *kmsg.ListTransactionsRequest) (func(id string) bool, error
 	if req.Version < listTransactionsPattern || text == "" {
 		return func(string) bool { return true }, nil
 	}
-	p, err := regexp.Compile("^(?:" + text + ")$")
+	p, err := messages.CompileClientPattern(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", messages.ErrInvalidRegex, err)
+		return nil, err
 	}
 	return p.MatchString, nil
 }

@@ -30,7 +30,7 @@ func (s *Server) handleConsumerGroupDescribe(ctx context.Context, r *request) re
 	resp := kmsg.NewPtrConsumerGroupDescribeResponse()
 	resp.Version = req.Version
 	img := s.image()
-	for _, id := range req.Groups {
+	for _, id := range bounded(req.Groups) {
 		g := kmsg.NewConsumerGroupDescribeResponseGroup()
 		g.Group = id
 		a, err := ask[*groups.ConsumerDescribed](ctx, s, r, OpDescribe, groups.DescribeConsumer{Group: id})

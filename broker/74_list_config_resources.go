@@ -32,15 +32,19 @@ func (s *Server) handleListConfigResources(_ context.Context, r *request) reply 
 	if !s.allowedCluster(r, OpDescribeConfigs) {
 		err = messages.ErrClusterNotAuthorized
 	}
-	refused := err != nil
+	if err != nil {
+		types = nil
+	}
 	resp.ConfigResources = []kmsg.ListConfigResourcesResponseConfigResource{}
-	for i, typ := range types {
-		names, known := s.configResources(r, messages.ResourceType(typ))
-		if !known && !refused {
-			err = fmt.Errorf("%w: configs of resource type %d", messages.ErrUnsupportedVersion, typ)
-		}
-		if slices.Contains(types[:i], typ) {
+	seen := map[int8]bool{}
+	for _, typ := range types {
+		if seen[typ] {
 			continue
+		}
+		seen[typ] = true
+		names, known := s.configResources(r, messages.ResourceType(typ))
+		if !known {
+			err = fmt.Errorf("%w: configs of resource type %d", messages.ErrUnsupportedVersion, typ)
 		}
 		for _, n := range names {
 			resp.ConfigResources = append(resp.ConfigResources, kmsg.ListConfigResourcesResponseConfigResource{Name: n, Type: typ})

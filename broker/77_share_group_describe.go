@@ -21,7 +21,7 @@ func (s *Server) handleShareGroupDescribe(ctx context.Context, r *request) reply
 	req := r.body.(*kmsg.ShareGroupDescribeRequest)
 	resp := kmsg.NewPtrShareGroupDescribeResponse()
 	resp.Version = req.Version
-	for _, id := range req.GroupIDs {
+	for _, id := range bounded(req.GroupIDs) {
 		g := kmsg.NewShareGroupDescribeResponseGroup()
 		g.GroupID = id
 		a, err := ask[*groups.ShareLooked](ctx, s, r, OpDescribe, groups.LookShare{Group: id})

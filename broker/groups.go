@@ -74,3 +74,19 @@ func nullable(s string) *string {
 	}
 	return &s
 }
+
+// repeatsMax is how often one request is told the same: an answer about a name of one byte may have
+// kilobytes, and a request a million such names. Kafka answers each.
+const repeatsMax = 16
+
+// bounded is the names, each so often only.
+func bounded(names []string) []string {
+	seen := make(map[string]int, len(names))
+	out := names[:0:0]
+	for _, n := range names {
+		if seen[n]++; seen[n] <= repeatsMax {
+			out = append(out, n)
+		}
+	}
+	return out
+}

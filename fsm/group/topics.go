@@ -40,9 +40,9 @@ func (c *Core) SetTopics(t Topics) { c.topics = t }
 
 // compileRegex is a subscription in RE2 syntax, which must match whole names.
 func compileRegex(pattern string) (*regexp.Regexp, error) {
-	re, err := regexp.Compile("^(?:" + pattern + ")$")
+	re, err := messages.CompileClientPattern(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("%w: SubscribedTopicRegex %q: %w", messages.ErrInvalidRegex, pattern, err)
+		return nil, fmt.Errorf("SubscribedTopicRegex: %w", err)
 	}
 	return re, nil
 }
