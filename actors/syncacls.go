@@ -74,19 +74,25 @@ func (s *syncer) acls(ctx context.Context, topics []*metadata.Topic) error {
 // others doesn't know their newest entries, and a DENY that goes for a moment opens a door.
 // Where one doesn't answer nothing goes.
 func (s *syncer) confirm(ctx context.Context, plan *aclPlan) error {
+	if plan.gone() && len(s.view.Brokers) == 0 {
+		plan.keepAll()
+		return fmt.Errorf("%w: it names no brokers", errACLsStay)
+	}
 	for _, b := range s.view.Brokers {
 		if !plan.gone() {
 			return nil
 		}
 		read, err := s.source.ACLsOf(ctx, b)
 		if err != nil {
-			plan.changes = slices.DeleteFunc(plan.changes, func(c messages.ACLChange) bool { return c.Gone })
-			return fmt.Errorf("ACLs that the source seems to have no more stay, until all of its brokers say so: broker %d: %w", b.ID, err)
+			plan.keepAll()
+			return fmt.Errorf("%w: broker %d: %w", errACLsStay, b.ID, err)
 		}
 		plan.keep(sourceACLs(read))
 	}
 	return nil
 }
+
+var errACLsStay = errors.New("ACLs that the source seems to have no more stay, until all of its brokers say so")
 
 func aclWeight(c messages.ACLChange) int {
 	return (len(c.Name) + len(c.Principal) + len(c.Host)) / syncACLUnit
@@ -175,6 +181,11 @@ func opens(c messages.ACLChange) int {
 // gone reports whether entries are to be removed.
 func (p *aclPlan) gone() bool {
 	return slices.ContainsFunc(p.changes, func(c messages.ACLChange) bool { return c.Gone })
+}
+
+// keepAll takes back every removal.
+func (p *aclPlan) keepAll() {
+	p.changes = slices.DeleteFunc(p.changes, func(c messages.ACLChange) bool { return c.Gone })
 }
 
 // keep takes back the removal of what the source has after all.

@@ -81,6 +81,10 @@ func TestPlanACLs(t *testing.T) {
 	plan := aclPlan{changes: []messages.ACLChange{{ACL: readRight("a"), Gone: true}, {ACL: readRight("b"), Gone: true}, {ACL: readRight("c")}}}
 	plan.keep([]messages.ACL{readRight("b"), readRight("c")})
 	require.Equal(t, []messages.ACLChange{{ACL: readRight("a"), Gone: true}, {ACL: readRight("c")}}, plan.changes)
+	s := &syncer{view: &SourceView{}}
+	require.ErrorIs(t, s.confirm(t.Context(), &plan), errACLsStay, "nobody has said so")
+	require.Equal(t, []messages.ACLChange{{ACL: readRight("c")}}, plan.changes)
+	require.NoError(t, s.confirm(t.Context(), &plan))
 }
 
 // setACLs is what the source has from here on.
