@@ -2,11 +2,8 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -245,23 +242,9 @@ func (w *rightsWorld) told(topic, want string) {
 	})
 }
 
-// get asks the admin port.
-func (w *rightsWorld) get(path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+w.node.AdminAddr()+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	return body, errors.Join(err, resp.Body.Close())
-}
-
 // counter is a counter of failed syncs.
 func (w *rightsWorld) counter(of string) (int64, error) {
-	text, err := w.get("/metrics")
+	text, err := w.node.Get(w.ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -292,19 +275,15 @@ func (w *rightsWorld) refreshed() {
 	w.t.Helper()
 	seen := map[string]struct{}{}
 	w.waitFor("refreshes", func() error {
-		body, err := w.get("/api/mirrors")
+		rows, err := w.node.Query(w.ctx, "mirrors")
 		if err != nil {
 			return err
 		}
-		var rows []struct{ LastRefresh string }
-		if err := json.Unmarshal(body, &rows); err != nil {
-			return err
-		}
 		for _, r := range rows {
-			seen[r.LastRefresh] = struct{}{}
+			seen[fmt.Sprint(r["lastRefresh"])] = struct{}{}
 		}
 		if len(seen) < 3 {
-			return fmt.Errorf("%d times are told: %s", len(seen), body)
+			return fmt.Errorf("%d times are told: %v", len(seen), rows)
 		}
 		return nil
 	})
