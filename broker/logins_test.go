@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
@@ -166,4 +168,50 @@ func TestHandshakesCounted(t *testing.T) {
 	require.Equal(t, time.Unix(1000, 0), got.Expires)
 	require.Equal(t, 2, logs.FilterMessage("TLS handshake failed").Len())
 	require.Equal(t, 2, logs.FilterFieldKey("certificateOfThisListenerExpiredAt").Len())
+}
+
+// delayClock writes down what is waited for, and lets nobody wait.
+type delayClock struct {
+	stepClock
+	mu    sync.Mutex
+	waits []time.Duration
+}
+
+func (c *delayClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = append(c.waits, d)
+	go f()
+	return func() bool { return false }
+}
+
+func (c *delayClock) taken() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.waits
+	c.waits = nil
+	return out
+}
+
+// TestFailedLoginsWait: connection.failed.authentication.delay.ms, before the answer.
+func TestFailedLoginsWait(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	clk := &delayClock{}
+	w := newWorld(t, withSASL(0), func(w *world, cfg *Config) {
+		w.clk, cfg.Listeners[0].SASL.FailureDelay = clk, delay
+	})
+	w.dial().login("alice")
+	require.NotContains(t, clk.taken(), delay)
+	c := w.dial()
+	c.handshake(1, "PLAIN")
+	require.Equal(t, kerr.SaslAuthenticationFailed.Code, c.token(1, "\x00alice\x00wrong").ErrorCode)
+	require.Contains(t, clk.taken(), delay, "a wrong password")
+	require.Equal(t, kerr.UnsupportedSaslMechanism.Code, w.dial().handshake(1, "GSSAPI").ErrorCode)
+	require.Contains(t, clk.taken(), delay, "a mechanism that isn't offered")
+	c = w.dial()
+	c.handshake(0, "PLAIN")
+	_, err := c.Write(append(kbin.AppendInt32(nil, 3), 0, 0, 0))
+	require.NoError(t, err)
+	c.requireClosed()
+	require.Contains(t, clk.taken(), delay, "a bare token")
 }

@@ -157,7 +157,7 @@ func natsOptions(o ServerOptions) (*server.Options, error) {
 	if err := c.Validate(o.Node); err != nil {
 		return nil, fmt.Errorf("check options of cluster: %w", err)
 	}
-	tlsConfig, err := c.tlsConfig()
+	tlsConfig, err := c.tlsConfig(o.Logger)
 	if err != nil {
 		return nil, err
 	}

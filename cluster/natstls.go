@@ -7,15 +7,17 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // tlsConfig is mutual TLS, or nil without TLS. A certificate that is replaced on disk
-// is shown in the next handshake; the CA is read once.
-func (o Options) tlsConfig() (*tls.Config, error) {
+// is shown in the next handshake; the CA is read once. log is told of one that can't be used.
+func (o Options) tlsConfig(log *zap.Logger) (*tls.Config, error) {
 	if o.TLSCert == "" {
 		return nil, nil //nolint:nilnil // no TLS is no fault
 	}
-	own := &ownCertificate{certFile: o.TLSCert, keyFile: o.TLSKey}
+	own := &ownCertificate{certFile: o.TLSCert, keyFile: o.TLSKey, log: log}
 	if _, err := own.get(); err != nil {
 		return nil, fmt.Errorf("load certificate %s of connections between nodes: %w", o.TLSCert, err)
 	}
@@ -38,10 +40,12 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 // because it is being replaced, leaves the one before.
 type ownCertificate struct {
 	certFile, keyFile string
+	log               *zap.Logger
 
-	mu   sync.Mutex
-	cert *tls.Certificate
-	at   [2]time.Time // of the files
+	mu    sync.Mutex
+	cert  *tls.Certificate
+	at    [2]time.Time // of the files
+	fault string       // that has been told; "": none
 }
 
 func (c *ownCertificate) get() (*tls.Certificate, error) {
@@ -62,13 +66,17 @@ func (c *ownCertificate) get() (*tls.Certificate, error) {
 	if err != nil {
 		return c.keptOr(err)
 	}
-	c.cert, c.at = &cert, at
+	c.cert, c.at, c.fault = &cert, at, ""
 	return c.cert, nil
 }
 
 func (c *ownCertificate) keptOr(err error) (*tls.Certificate, error) {
-	if c.cert != nil {
-		return c.cert, nil
+	if c.cert == nil {
+		return nil, err
 	}
-	return nil, err
+	if err.Error() != c.fault { // once, not in every handshake
+		c.fault = err.Error()
+		c.log.Error("changed certificate of connections between nodes can't be used, the old one stays in force", zap.Error(err))
+	}
+	return c.cert, nil
 }

@@ -95,7 +95,8 @@ func TestServerCertificateReloaded(t *testing.T) {
 	ca := newTestCA(t)
 	o := Options{TLSCA: filepath.Join(ca.dir, "ca.pem")}
 	o.TLSCert, o.TLSKey = ca.issueUntil("first", time.Now().Add(time.Hour))
-	config, err := o.tlsConfig()
+	core, logs := observer.New(zap.ErrorLevel)
+	config, err := o.tlsConfig(zap.New(core))
 	require.NoError(t, err)
 	shown := func() string {
 		cert, err := config.GetCertificate(&tls.ClientHelloInfo{})
@@ -114,12 +115,15 @@ func TestServerCertificateReloaded(t *testing.T) {
 		require.NoError(t, os.Chtimes(to, later, later))
 	}
 	replace(cert, o.TLSCert)
-	require.Equal(t, "first", shown(), "the key isn't that of the new certificate yet")
+	for range 3 {
+		require.Equal(t, "first", shown(), "the key isn't that of the new certificate yet")
+	}
 	replace(key, o.TLSKey)
 	require.Equal(t, "second", shown())
 	require.NoError(t, os.Remove(o.TLSKey))
 	require.Equal(t, "second", shown())
-	_, err = o.tlsConfig()
+	require.Equal(t, 2, logs.Len(), "two files that couldn't be used, each told once")
+	_, err = o.tlsConfig(zap.NewNop())
 	require.ErrorContains(t, err, o.TLSCert)
 }
 
