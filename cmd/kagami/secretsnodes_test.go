@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"kagami/messages"
 	"kagami/test/kafka/leak"
@@ -22,6 +25,8 @@ const secretsLong = "KAGAMI_SECRETS_LONG"
 // without the key stays outside; the key changes in the same way.
 func TestSecretsOfSeveralNodes(t *testing.T) {
 	c := newTestNodes(t, []messages.NodeID{1, 2, 3}, securedClear()...)
+	core, told := observer.New(zapcore.DebugLevel)
+	c.log = zap.New(core)
 	c.start(1, 2, 3)
 	writeSecrets(t, c.nodes[1].kafka(), "m")
 	adm, _, _ := connectTo(t, c.nodes[1].kafka())
@@ -72,6 +77,10 @@ func TestSecretsOfSeveralNodes(t *testing.T) {
 	writeSecrets(t, c.nodes[2].kafka(), "m2")
 	require.Empty(t, hunter.Folder(t, c.dir))
 
+	for _, e := range told.All() { // requests go from node to node with their passwords
+		require.Empty(t, hunter.Find(fmt.Append(nil, e.Message, e.ContextMap())))
+	}
+	require.NotEmpty(t, told.FilterLevelExact(zapcore.DebugLevel).All())
 	for id := range c.nodes {
 		requirePrivate(t, c.folder(id))
 	}
