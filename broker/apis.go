@@ -11,6 +11,9 @@ import (
 // API keys that code names; the table has all of them.
 const (
 	keyProduce     int16 = 0
+	keyFetch       int16 = 1
+	keyJoinGroup   int16 = 11
+	keySyncGroup   int16 = 14
 	keyAPIVersions int16 = 18
 
 	keySASLHandshake    int16 = 17

@@ -284,7 +284,8 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 		c.listener.logins.expiredKilled.Add(1)
 		return errSessionExpired
 	}
-	r, err := c.decode(ctx, a, f)
+	r, decoded, err := c.decode(ctx, a, f)
+	defer decoded()
 	if err != nil {
 		return err
 	}
@@ -294,6 +295,7 @@ func (c *conn) answerOne(ctx context.Context, f frame) error {
 	}
 	defer release()
 	rep := c.handle(ctx, r)
+	decoded()
 	if rep.fetch != nil {
 		defer rep.fetch.release()
 	}
@@ -351,20 +353,34 @@ func (c *conn) mute(ctx context.Context, d time.Duration) {
 	}
 }
 
-// decodeBytesMax bounds the big requests that are decoded at a time: a count in
-// a hostile frame can cost some 100 bytes of memory per byte of the frame.
+// decodeBytesMax bounds the big requests that are decoded, and handled, at a time: a count in
+// a hostile frame can cost some 100 bytes of memory per byte of the frame, and its answer as much.
 const (
 	decodeBytesMax   = 8 << 20
 	decodeBytesSmall = 64 << 10
 )
 
-func (c *conn) decode(ctx context.Context, a *api, f frame) (*request, error) {
+// waits reports whether handling a request of a key waits for other clients: those would wait for it
+// in turn.
+func waits(key int16) bool { return key == keyFetch || key == keyJoinGroup || key == keySyncGroup }
+
+// decode makes the request. done is to be called, and may be so twice, when nobody has it any more.
+func (c *conn) decode(ctx context.Context, a *api, f frame) (r *request, done func(), err error) {
+	done = func() {}
 	if n := int64(min(len(f.body), decodeBytesMax)); n > decodeBytesSmall && a.guard == nil {
 		if err := c.s.decoding.Acquire(ctx, n); err != nil {
-			return nil, fmt.Errorf("decode %s: %w", a.name, err)
+			return nil, done, fmt.Errorf("decode %s: %w", a.name, err)
 		}
-		defer c.s.decoding.Release(n)
+		done = sync.OnceFunc(func() { c.s.decoding.Release(n) })
+		if waits(f.key) {
+			defer done()
+		}
 	}
+	r, err = c.decodeBody(a, f)
+	return r, done, err
+}
+
+func (c *conn) decodeBody(a *api, f frame) (*request, error) {
 	body := a.new()
 	body.SetVersion(f.version)
 	clientID, rest, err := splitHeader(f.body, body.IsFlexible())

@@ -2,7 +2,9 @@ package broker
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,4 +46,41 @@ func TestSmallRequestsCostLittle(t *testing.T) {
 		resp := c.call(list).(*kmsg.ListTransactionsResponse)
 		require.Equal(t, kerr.InvalidRegularExpression.Code, resp.ErrorCode)
 	}
+}
+
+// TestBigRequestsTakeTurns: what a big request was decoded to is there until it is handled, and counts
+// until then; one that waits for others doesn't.
+func TestBigRequestsTakeTurns(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", 1, nil)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	var later atomic.Bool
+	w.deny = func(messages.Requester, Operation, Resource) bool {
+		if later.CompareAndSwap(false, true) {
+			w.mu.Unlock()
+			close(asked)
+			<-goOn
+			w.mu.Lock()
+		}
+		return false
+	}
+	big := kmsg.NewPtrMetadataRequest()
+	big.Version, big.Topics = 9, make([]kmsg.MetadataRequestTopic, 3<<20)
+	for i := range big.Topics {
+		big.Topics[i].Topic = new("")
+	}
+	c := w.dial()
+	correlation := c.send(big)
+	<-asked
+	require.False(t, w.srv.decoding.TryAcquire(decodeBytesMax/2), "the first has most of it")
+	w.dial().metadata() // small ones don't count
+	close(goOn)
+	c.receive(big, correlation)
+	require.Eventually(t, func() bool {
+		if !w.srv.decoding.TryAcquire(decodeBytesMax) {
+			return false
+		}
+		w.srv.decoding.Release(decodeBytesMax)
+		return true
+	}, 10*time.Second, time.Millisecond)
 }

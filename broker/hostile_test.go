@@ -195,7 +195,7 @@ func FuzzRequest(f *testing.F) {
 		defer client.Close()
 		c := newConn(s, &listener{Listener: Listener{Name: "PLAINTEXT"}}, server, "fuzz", 1)
 		close(c.gone)
-		r, err := c.decode(t.Context(), a, frame{key: key, version: version, body: body})
+		r, _, err := c.decode(t.Context(), a, frame{key: key, version: version, body: body})
 		if err != nil {
 			return
 		}
