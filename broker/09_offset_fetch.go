@@ -13,6 +13,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -32,8 +33,12 @@ func (s *Server) handleOffsetFetch(ctx context.Context, r *request) reply {
 	resp := kmsg.NewPtrOffsetFetchResponse()
 	resp.Version = req.Version
 	if req.Version >= fetchGroupsSince {
+		groupsSeen := repeats[string]{}
 		for i := range req.Groups {
 			g := &req.Groups[i]
+			if groupsSeen.often(g.Group) {
+				continue
+			}
 			resp.Groups = append(resp.Groups, s.fetchOffsets(ctx, r, g, req))
 		}
 		return answer(resp)
@@ -63,6 +68,18 @@ func (s *Server) handleOffsetFetch(ctx context.Context, r *request) reply {
 	return answer(resp)
 }
 
+// boundTopics leaves out partitions that are named once too often: each is answered with the text that
+// was committed with its offset.
+func boundTopics(g *kmsg.OffsetFetchRequestGroup) {
+	seen := repeats[partitionKey]{}
+	for i := range g.Topics {
+		t := &g.Topics[i]
+		t.Partitions = slices.DeleteFunc(t.Partitions, func(n int32) bool {
+			return seen.often(partitionKey{topic: t.Topic, id: t.TopicID, partition: n})
+		})
+	}
+}
+
 // fetchOffsets answers for one group; null topics are all.
 func (s *Server) fetchOffsets(ctx context.Context, r *request, g *kmsg.OffsetFetchRequestGroup, req *kmsg.OffsetFetchRequest) kmsg.OffsetFetchResponseGroup {
 	all, byID := g.Topics == nil, req.Version >= groupTopicIDSince
@@ -71,6 +88,7 @@ func (s *Server) fetchOffsets(ctx context.Context, r *request, g *kmsg.OffsetFet
 	img := s.image()
 	fetch := groups.Fetch{Group: g.Group, All: all, Member: textOf(g.MemberID), Epoch: g.MemberEpoch, RequireStable: req.RequireStable}
 	topics := make([]named, len(g.Topics))
+	boundTopics(g)
 	for i, t := range g.Topics {
 		topics[i] = s.groupTopic(r, img, OpDescribe, t.Topic, t.TopicID, byID)
 		if errors.Is(topics[i].err, messages.ErrUnknownTopicOrPartition) {

@@ -33,11 +33,10 @@ func (s *Server) handleDescribeConfigs(_ context.Context, r *request) reply {
 		kind kmsg.ConfigResourceType
 		name string
 	}
-	seen := map[resource]int{}
+	seen := repeats[resource]{}
 	for i := range req.Resources {
 		res := &req.Resources[i]
-		key := resource{res.ResourceType, res.ResourceName}
-		if seen[key]++; seen[key] > repeatsMax {
+		if seen.often(resource{res.ResourceType, res.ResourceName}) {
 			continue
 		}
 		rr := kmsg.NewDescribeConfigsResponseResource()

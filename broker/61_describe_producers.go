@@ -18,11 +18,15 @@ func (s *Server) handleDescribeProducers(_ context.Context, r *request) reply {
 	resp := kmsg.NewPtrDescribeProducersResponse()
 	resp.Version = req.Version
 	img := s.image()
+	seen := repeats[messages.TopicPartition]{}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		rt := kmsg.NewDescribeProducersResponseTopic()
 		rt.Topic = t.Topic
 		for _, p := range t.Partitions {
+			if seen.often(messages.TopicPartition{Topic: t.Topic, Partition: p}) {
+				continue
+			}
 			rp := kmsg.NewDescribeProducersResponseTopicPartition()
 			rp.Partition = p
 			producers, err := s.producersOf(r, img.Topic(t.Topic), t.Topic, p)

@@ -19,7 +19,7 @@ func (s *Server) handleDescribeTransactions(ctx context.Context, r *request) rep
 	req := r.body.(*kmsg.DescribeTransactionsRequest)
 	resp := kmsg.NewPtrDescribeTransactionsResponse()
 	resp.Version = req.Version
-	for _, id := range req.TransactionalIDs {
+	for _, id := range bounded(req.TransactionalIDs) {
 		state := kmsg.NewDescribeTransactionsResponseTransactionState()
 		state.TransactionalID = id
 		out, err := s.describedTxn(ctx, r, id)

@@ -21,7 +21,11 @@ func (s *Server) handleDescribeShareGroupOffsets(ctx context.Context, r *request
 	resp := kmsg.NewPtrDescribeShareGroupOffsetsResponse()
 	resp.Version = req.Version
 	img := s.image()
+	seen := repeats[string]{}
 	for i := range req.Groups {
+		if seen.often(req.Groups[i].GroupID) {
+			continue
+		}
 		g := kmsg.NewDescribeShareGroupOffsetsResponseGroup()
 		g.GroupID = req.Groups[i].GroupID
 		topics, err := s.shareOffsets(ctx, r, img, &req.Groups[i])

@@ -38,6 +38,13 @@ func TestSmallRequestsCostLittle(t *testing.T) {
 	}
 	require.Len(t, c.call(configs).(*kmsg.DescribeConfigsResponse).Resources, repeatsMax)
 
+	offsets := kmsg.NewPtrOffsetFetchRequest()
+	offsets.Version = 8
+	group := kmsg.NewOffsetFetchRequestGroup()
+	group.Group, group.Topics = "g", []kmsg.OffsetFetchRequestGroupTopic{{Topic: "t", Partitions: make([]int32, many)}}
+	offsets.Groups = append(offsets.Groups, group)
+	require.Len(t, c.call(offsets).(*kmsg.OffsetFetchResponse).Groups[0].Topics[0].Partitions, repeatsMax)
+
 	list := kmsg.NewPtrListTransactionsRequest()
 	list.Version, list.ProducerIDFilters, list.DurationFilterMillis = 2, make([]int64, many/2), -1
 	require.Zero(t, c.call(list).(*kmsg.ListTransactionsResponse).ErrorCode)

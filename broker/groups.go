@@ -79,14 +79,30 @@ func nullable(s string) *string {
 // kilobytes, and a request a million such names. Kafka answers each.
 const repeatsMax = 16
 
+// repeats counts what a request has named.
+type repeats[K comparable] map[K]int
+
+// often reports whether this is once too often.
+func (r repeats[K]) often(k K) bool {
+	r[k]++
+	return r[k] > repeatsMax
+}
+
 // bounded is the names, each so often only.
 func bounded(names []string) []string {
-	seen := make(map[string]int, len(names))
+	seen := make(repeats[string], len(names))
 	out := names[:0:0]
 	for _, n := range names {
-		if seen[n]++; seen[n] <= repeatsMax {
+		if !seen.often(n) {
 			out = append(out, n)
 		}
 	}
 	return out
+}
+
+// partitionKey is a partition as a request about groups names it.
+type partitionKey struct {
+	topic     string
+	id        messages.TopicID
+	partition int32
 }
