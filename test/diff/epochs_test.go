@@ -53,6 +53,7 @@ func TestEpochDifferences(t *testing.T) {
 		require.Positive(t, s.kept[epochNow], "%s: no new leader epoch after a kill", s.name)
 	}
 	require.Equal(t, sides[0].kept[epochNow], sides[1].kept[epochNow])
+	found = nil // of the way there
 	all(leaderEpochSteps())
 	t.Logf("%d requests to each side, %d differences, leader epoch %d", requests, len(found), sides[0].kept[epochNow])
 	judge(t, found, epochDifferences(), true)
@@ -80,7 +81,7 @@ func metadataOf(topic string) func(s *side, v int16) kmsg.Request {
 	return func(s *side, _ int16) kmsg.Request {
 		r := kmsg.NewPtrMetadataRequest()
 		mt := kmsg.NewMetadataRequestTopic()
-		mt.Topic = kmsg.StringPtr(s.n(topic))
+		mt.Topic = new(s.n(topic))
 		r.Topics = append(r.Topics, mt)
 		return r
 	}
