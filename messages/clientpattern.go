@@ -24,7 +24,7 @@ func CompileClientPattern(pattern string) (*regexp.Regexp, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidRegex, pattern, err)
 	}
-	if patternSize(tree) > clientPatternSizeMax {
+	if patternSize(tree, clientPatternSizeMax) > clientPatternSizeMax {
 		return nil, fmt.Errorf("%w: %q: counted repetitions make it too large", ErrInvalidRegex, pattern)
 	}
 	re, err := regexp.Compile("^(?:" + pattern + ")$")
@@ -34,18 +34,40 @@ func CompileClientPattern(pattern string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// patternSize is about how many instructions a pattern is compiled to. It stops counting beyond what
-// is allowed.
-func patternSize(re *syntax.Regexp) int {
+// Bounds of a whole list of patterns, as mirrors have them.
+const (
+	patternListBytesMax = 32 << 10
+	patternListSizeMax  = 64 << 10
+)
+
+// checkListSize refuses a list that would cost too much to compile. What is no pattern is found later.
+func checkListSize(items []string) error {
+	bytes, size := 0, 0
+	for _, item := range items {
+		if bytes += len(item); bytes > patternListBytesMax {
+			return fmt.Errorf("%w: the patterns have more than %d bytes", ErrInvalidRegex, patternListBytesMax)
+		}
+		if tree, err := syntax.Parse(item, syntax.Perl); err == nil {
+			size += patternSize(tree, patternListSizeMax)
+		}
+		if size > patternListSizeMax {
+			return fmt.Errorf("%w: pattern %.100q: counted repetitions make it, or the whole list, too large", ErrInvalidRegex, item)
+		}
+	}
+	return nil
+}
+
+// patternSize is about how many instructions a pattern is compiled to. It stops counting beyond most.
+func patternSize(re *syntax.Regexp, most int) int {
 	size := 1 // a class is one, whatever it holds
 	if re.Op == syntax.OpLiteral {
 		size = len(re.Rune)
 	}
 	for _, sub := range re.Sub {
-		size = min(size+patternSize(sub), clientPatternSizeMax+1)
+		size = min(size+patternSize(sub, most), most+1)
 	}
 	if re.Op == syntax.OpRepeat {
 		size *= max(re.Min+1, re.Max)
 	}
-	return min(size, clientPatternSizeMax+1)
+	return min(size, most+1)
 }

@@ -38,6 +38,25 @@ func TestClientPattern(t *testing.T) {
 	}
 }
 
+// TestPatternListSize: so it is with the lists of mirrors, which may be longer.
+func TestPatternListSize(t *testing.T) {
+	var names []string
+	for range 700 {
+		names = append(names, "orders-of-a-customer-"+strings.Repeat("x", 20))
+	}
+	_, err := CompilePatterns(names)
+	require.NoError(t, err)
+	_, err = CompilePatterns([]string{strings.Join(names, "|")})
+	require.NoError(t, err)
+	for _, items := range [][]string{
+		{strings.Repeat("x", 40_000)}, {strings.Repeat("(a?){500}", 200)}, {strings.Repeat("(a?){500}", 100), strings.Repeat("(b?){500}", 100)}, append(names, names...),
+	} {
+		_, err := CompilePatterns(items)
+		require.ErrorIs(t, err, ErrInvalidRegex)
+		require.Less(t, len(err.Error()), 400)
+	}
+}
+
 // FuzzClientPattern: a pattern is refused, or means what it means to regexp, and costs little.
 func FuzzClientPattern(f *testing.F) {
 	f.Add("orders-.*", "orders-1")

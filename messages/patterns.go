@@ -44,6 +44,9 @@ func CompilePatterns(items []string) (*Patterns, error) {
 	if len(items) == 0 {
 		return p, nil
 	}
+	if err := checkListSize(items); err != nil {
+		return nil, err
+	}
 	for _, item := range items {
 		re, err := compilePattern(item)
 		if err != nil {
