@@ -35,6 +35,7 @@ func FuzzLogin(f *testing.F) {
 	f.Add([]byte{0, 3, 10, 0, 9, 3, 9, 2, 7, 9})
 	f.Add([]byte{1, 4, 9, 0, 3, 9, 1, 3, 9})
 	w := newWorld(f, withSASL(time.Hour))
+	w.topic("t", 1, nil) // it is there: whoever asks for it, nothing is made
 	clk := w.clk.(*stepClock)
 	plain := func(mechanism string, version int16) kmsg.Request {
 		req := kmsg.NewPtrSASLHandshakeRequest()
