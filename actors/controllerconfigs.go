@@ -92,7 +92,9 @@ func (p *plan) alterResource(c messages.ResourceChange, cmd messages.AlterConfig
 	if err != nil {
 		return err
 	}
-	if err := r.check(now); err != nil {
+	if cmd.Internal && len(r.shut) > 0 {
+		maps.Copy(now, r.shut) // what the cluster sets itself has nothing to do with them
+	} else if err := r.check(now); err != nil {
 		return err
 	}
 	if c.Type == messages.ResourceGroup {
@@ -138,7 +140,7 @@ func (r *resource) open(ring *secrets.Ring, values map[string]string) {
 func (r *resource) stillShut(cmd messages.AlterConfigs) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.shut)) {
-		if cmd.Replace || slices.ContainsFunc(r.change.Changes, func(ch messages.ConfigChange) bool { return ch.Name == name }) {
+		if cmd.Internal || cmd.Replace || slices.ContainsFunc(r.change.Changes, func(ch messages.ConfigChange) bool { return ch.Name == name }) {
 			continue
 		}
 		id, _ := secrets.Sealed(r.shut[name])

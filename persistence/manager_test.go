@@ -354,7 +354,11 @@ func TestDiskFullBesideTheData(t *testing.T) {
 		"append":          {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return errors.Join(put(l, 4, 9), l.Flush()) }},
 		"append and sync": {config: always, loss: faultfs.LoseUnsynced, most: 900, step: func(l persistence.Log) error { return put(l, 5, 9) }},
 		"raise":           {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return l.RaiseLogStart(1) }},
-		"cut, no room":    {config: small, loss: faultfs.LoseNothing, step: func(l persistence.Log) error { _, err := l.Truncate(20); return err }},
+		"roll":            {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error { return l.Roll() }},
+		"roll and raise": {config: small, loss: faultfs.LoseNothing, most: 600, step: func(l persistence.Log) error {
+			return errors.Join(l.Roll(), l.RaiseLogStart(l.End()))
+		}},
+		"cut, no room": {config: small, loss: faultfs.LoseNothing, step: func(l persistence.Log) error { _, err := l.Truncate(20); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for left := int64(0); left <= row.most; left += 7 {

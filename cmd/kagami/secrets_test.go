@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -236,6 +237,13 @@ func TestSecretsKeyLost(t *testing.T) {
 
 	n = startTestNode(t, dir, securedClear("kagami.secrets.unreadable.allow=true")...)
 	requireLogin(t, n.at("SCRAM"), false)
+	await(t, "the mirror's error", func() error {
+		answer, err := n.queries().Query(t.Context(), "mirrors", url.Values{})
+		if text := fmt.Sprint(answer); err != nil || !strings.Contains(text, secrets.ErrNoKey.Error()) || !strings.Contains(text, "sasl.jaas.config") {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+		return nil
+	})
 	_, cl, _ := connectTo(t, n.kafka())
 	refused := alterMirror(t, cl, "m", map[string]*string{"ssl.truststore.password": new(storePassword), "sasl.jaas.config": nil, "security.protocol": new("SSL")})
 	require.Equal(t, int16(44), refused.ErrorCode)
