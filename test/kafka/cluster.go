@@ -31,6 +31,10 @@ type Options struct {
 	Properties map[string]string // added to every broker's file, and stronger than the fixture's own
 	// Listeners are added to the plain one, of a cluster of one broker: NAME://host:port.
 	Listeners []string
+	// Advertised are addresses (host:port) that clients are sent to instead of a listener's
+	// own, by its name.
+	Advertised map[string]string
+	ClusterID  string // default the same for all; with ZooKeeper a random one
 	// BrokerProperties are added for one broker; may be nil.
 	BrokerProperties func(id int) map[string]string
 	HeapMB           int    // largest heap of a broker; default 384
@@ -43,6 +47,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Brokers == 0 {
 		o.Brokers = 1
+	}
+	if o.ClusterID == "" {
+		o.ClusterID = "kagamiTestCluster0000w"
 	}
 	if o.HeapMB == 0 {
 		o.HeapMB = 384
@@ -57,7 +64,6 @@ type Cluster struct {
 	dir       string
 	ownDir    bool
 	classPath string
-	clusterID string // what KRaft storage is formatted with
 
 	zkPort int
 	zk     *proc.Process
@@ -99,7 +105,7 @@ func Start(tb testing.TB, opts Options) *Cluster {
 // every broker answers and knows all others.
 func New(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	opts = opts.withDefaults()
-	c := &Cluster{opts: opts, dir: opts.Dir, brokers: map[int]*broker{}, clusterID: "kagamiTestCluster0000w"}
+	c := &Cluster{opts: opts, dir: opts.Dir, brokers: map[int]*broker{}}
 	if c.classPath, err = ClassPath(ctx, opts.Version); err != nil {
 		return nil, err
 	}
@@ -181,7 +187,7 @@ func (c *Cluster) format(ctx context.Context) error {
 	for _, id := range c.IDs() {
 		const heapMB = 128
 		p, err := c.java(fmt.Sprintf("format-%d", id), "kafka.tools.StorageTool", heapMB,
-			"format", "-t", c.clusterID, "-c", c.path(fmt.Sprintf("broker-%d.properties", id)))
+			"format", "-t", c.opts.ClusterID, "-c", c.path(fmt.Sprintf("broker-%d.properties", id)))
 		if err != nil {
 			return err
 		}

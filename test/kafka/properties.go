@@ -59,6 +59,9 @@ func (c *Cluster) properties(id int) string {
 	for _, l := range c.opts.Listeners {
 		all["listeners"] += "," + l
 	}
+	if len(c.opts.Advertised) > 0 {
+		all["advertised.listeners"] = c.advertised(all["listeners"])
+	}
 	maps.Copy(all, c.opts.Properties)
 	if c.opts.BrokerProperties != nil {
 		maps.Copy(all, c.opts.BrokerProperties(id))
@@ -68,6 +71,22 @@ func (c *Cluster) properties(id int) string {
 		fmt.Fprintf(&out, "%s=%s\n", k, all[k])
 	}
 	return out.String()
+}
+
+// advertised is what clients are told of listeners, but for the controller's, which none
+// may know.
+func (c *Cluster) advertised(listeners string) string {
+	var out []string
+	for l := range strings.SplitSeq(listeners, ",") {
+		name, address, _ := strings.Cut(l, "://")
+		if other, ok := c.opts.Advertised[name]; ok {
+			address = other
+		}
+		if name != "CONTROLLER" {
+			out = append(out, name+"://"+address)
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 func (c *Cluster) kraft(b *broker) map[string]string {
