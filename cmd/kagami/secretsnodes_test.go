@@ -56,7 +56,9 @@ func TestSecretsOfSeveralNodes(t *testing.T) {
 			for range 8 {
 				fills++
 				alter := alterMirror(t, cl, "fill", map[string]*string{"ssl.truststore.location": new(fmt.Sprint("/", strings.Repeat("x", 30<<10), fills))})
-				require.Zero(t, alter.ErrorCode, alter.ErrorMessage)
+				if alter.ErrorCode != 0 { // no controller for a moment
+					return fmt.Errorf("alter the mirror: error %d", alter.ErrorCode)
+				}
 			}
 			for id := range c.nodes {
 				counts := c.nodes[id].store.Image().SecretCounts()
