@@ -135,6 +135,16 @@ type scramExchange struct {
 	mechanism    *scramMechanism
 	conversation *scram.ServerConversation
 	begun        bool
+	sent         string // nonce of both sides, as the client was told it
+}
+
+// nonceTwice reports whether a final message has the client's nonce once more in front of the nonce
+// of both sides. Releases of Kafka 3 take that, Kafka 4 compares the whole (CVE-2024-56128), and so does this.
+func (e *scramExchange) nonceTwice(final string) bool {
+	_, rest, _ := strings.Cut(final, ",r=")
+	nonce, _, _ := strings.Cut(rest, ",")
+	again, ok := strings.CutSuffix(nonce, e.sent)
+	return ok && e.sent != "" && again != "" && strings.HasPrefix(e.sent, again)
 }
 
 // Next takes the first, then the final message of the client.
@@ -146,8 +156,13 @@ func (e *scramExchange) Next(_ context.Context, token []byte) ([]byte, bool, err
 		}
 	}
 	answer, err := e.conversation.Step(string(token))
+	if err == nil && !e.conversation.Done() {
+		e.sent, _, _ = strings.Cut(strings.TrimPrefix(answer, "r="), ",")
+	}
 	as := e.conversation.AuthzID()
 	switch {
+	case err != nil && e.nonceTwice(string(token)):
+		return nil, false, fmt.Errorf("%w: the client's last message has its nonce twice, as librdkafka before 2.6.1 sends it, which Kafka 4 refuses, too: update the client's library", ErrRefused)
 	case err != nil:
 		return nil, false, invalid(e.mechanism.Name())
 	case as != "" && as != e.conversation.Username():

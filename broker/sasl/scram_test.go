@@ -81,3 +81,30 @@ func TestScramTellsNoUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestScramNonceTwice: clients by librdkafka before 2.6.1 put their nonce in front of that of both
+// sides. They are refused, as by Kafka 4, and told why; any other nonce looks like a wrong password.
+func TestScramNonceTwice(t *testing.T) {
+	one, err := NewCredential(messages.ScramSHA256, "u0", "4711", messages.ScramIterationsMin)
+	require.NoError(t, err)
+	m, err := NewScram(messages.ScramSHA256, users{one})
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		nonce func(sent string) string
+		told  bool
+	}{
+		"twice":                     {func(sent string) string { return "abc" + sent }, true},
+		"another":                   {func(sent string) string { return "abd" + sent }, false},
+		"the client's":              {func(string) string { return "abc" }, false},
+		"right, with another proof": {func(sent string) string { return sent }, false},
+	} {
+		e := m.Start()
+		answer, _, err := e.Next(t.Context(), []byte("n,,n=u0,r=abc"))
+		require.NoError(t, err, name)
+		sent, _, _ := strings.Cut(strings.TrimPrefix(string(answer), "r="), ",")
+		_, done, err := e.Next(t.Context(), []byte("c=biws,r="+tc.nonce(sent)+",p="+base64.StdEncoding.EncodeToString(make([]byte, 32))))
+		require.False(t, done, name)
+		require.ErrorIs(t, err, ErrRefused, name)
+		require.Equal(t, tc.told, strings.Contains(err.Error(), "librdkafka before 2.6.1"), "%s: %v", name, err)
+	}
+}

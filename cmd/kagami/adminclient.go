@@ -175,6 +175,8 @@ func (c *adminClient) get(ctx context.Context, path string) ([]byte, error) {
 		return body, nil
 	case resp.StatusCode == http.StatusBadRequest && !c.withTLS && strings.Contains(text, "HTTP request to an HTTPS server"):
 		return nil, fmt.Errorf("%s speaks https: say --admin https://... and, unless a public CA signed its certificate, --ca FILE", c.address)
+	case resp.StatusCode == http.StatusUnauthorized && c.login != nil:
+		return nil, fmt.Errorf("%s answers %s: it has another user or password than the file of --credentials", c.address, resp.Status)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s answers %s: %s: say --credentials FILE", c.address, resp.Status, text)
 	case resp.StatusCode == http.StatusForbidden:
@@ -188,9 +190,17 @@ func (c *adminClient) get(ctx context.Context, path string) ([]byte, error) {
 func (c *adminClient) advice(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var record tls.RecordHeaderError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown) && !c.withCA:
 		return "say --ca FILE with the CA of its certificate"
+	case errors.As(err, &unknown):
+		return "its certificate is of another CA than those in the file of --ca"
+	case errors.As(err, &host):
+		return "its certificate doesn't name this host: say one that it names after --admin"
+	case errors.As(err, &invalid):
+		return "its certificate isn't valid: renew it there"
 	case errors.As(err, &record), strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		return "it speaks http, not https"
 	default:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -53,4 +54,21 @@ func TestMirrorOfSecuredKagami(t *testing.T) {
 	require.Len(t, told.Mirrors, 1)
 	require.Equal(t, messages.StateMirroring.String(), told.Mirrors["m"].Partitions[0].State)
 	require.Zero(t, told.Mirrors["m"].Partitions[0].RetryAttempt)
+
+	// verify logs in on both sides: --source-config is for the source, --command-config for the destination.
+	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.pem"), a.pem())
+	secret := func(module, mechanism, user string) string {
+		return writeFile(t, filepath.Join(t.TempDir(), user), fmt.Sprintf("security.protocol=SASL_SSL\nsasl.mechanism=%s\nssl.truststore.type=PEM\nssl.truststore.location=%s\n"+
+			"sasl.jaas.config=%s required username=\"%s\" password=\"%s-4711\";\n", mechanism, ca, module, user, user))
+	}
+	scram, plain := secret("org.apache.kafka.common.security.scram.ScramLoginModule", "SCRAM-SHA-256", "mirror"), secret("org.apache.kafka.common.security.plain.PlainLoginModule", "PLAIN", "admin")
+	code, out, errs := runs(t, "verify", "--bootstrap-server", dst.kafka(), "--mirror", "m", "--source-config", scram)
+	require.Equal(t, exitOK, code, out+errs)
+	require.Contains(t, out, "equal")
+	code, out, errs = runs(t, "verify", "--bootstrap-server", src.at("BOTH"), "--command-config", plain, "--mirror", "none")
+	require.Equal(t, exitNoVerdict, code, out)
+	require.Contains(t, errs, `unknown cluster mirror: "none"`)
+	code, _, errs = runs(t, "verify", "--bootstrap-server", src.at("BOTH"), "--mirror", "none", "--timeout", "10s")
+	require.Equal(t, exitNoVerdict, code)
+	require.NotContains(t, errs, "unknown cluster mirror")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
-	"kagami/client"
 	"kagami/cmd/internal/compare"
+	"kagami/cmd/internal/tool"
 	"kagami/fetch"
 	"kagami/messages"
 )
@@ -28,6 +28,7 @@ import (
 type verifyOptions struct {
 	mirror       string
 	bootstrap    string
+	command      string // property file of the destination's client, "" for none
 	sourceConfig string
 	topics       string
 	deep         bool
@@ -40,6 +41,7 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	const line = "verify --mirror MIRROR [options]"
 	var o verifyOptions
 	fs.StringVar(&o.bootstrap, "bootstrap-server", "localhost:9094", "destination cluster")
+	fs.StringVar(&o.command, "command-config", "", "property file with settings of the client of the destination cluster")
 	fs.StringVar(&o.mirror, "mirror", "", "mirror to verify (required)")
 	fs.StringVar(&o.sourceConfig, "source-config", "", "property file with source settings that the cluster doesn't show (passwords) or that differ from here")
 	fs.StringVar(&o.topics, "topics", ".*", "comma list of names or patterns of the mirror's topics")
@@ -72,9 +74,9 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 
 // verify connects to both clusters and compares.
 func verify(ctx context.Context, o verifyOptions) ([]compare.Row, error) {
-	dst, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(o.bootstrap, ",")...), client.MaxVersions())
+	dst, err := tool.Connect(o.bootstrap, o.command)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", o.bootstrap, err)
+		return nil, err
 	}
 	defer dst.Close()
 	configs, err := mirrorConfigs(ctx, dst, o.mirror)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,6 +26,7 @@ var (
 	ErrTwoPasswords = errors.New("its key has another password than the store, which is not supported for PKCS12: give both the same, or use JKS or PEM")
 	ErrBadPair      = errors.New("private key and certificates don't belong together, or one of them can't be read")
 	ErrPassword     = errors.New("it can't be opened with the password that is set")
+	ErrNoPassword   = errors.New("it can't be opened without a password, and none is set")
 	ErrType         = errors.New("the type is none of JKS, PKCS12 and PEM")
 	ErrIsPEM        = errors.New("it is PEM: set the type of the store to PEM")
 )
@@ -108,7 +110,7 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 		if text := err.Error(); strings.Contains(text, "shrouded key bag") || strings.Contains(text, "private key: ") {
 			err = ErrTwoPasswords
 		}
-		return tls.Certificate{}, pkcs12Fault(err)
+		return tls.Certificate{}, s.pkcs12Fault(err)
 	}
 	pair := tls.Certificate{PrivateKey: key, Leaf: leaf, Certificate: [][]byte{leaf.Raw}}
 	for _, c := range chain {
@@ -117,12 +119,16 @@ func (s Store) decodeKey(b []byte) (tls.Certificate, error) {
 	return pair, nil
 }
 
-func pkcs12Fault(err error) error {
+func (s Store) pkcs12Fault(err error) error {
 	switch {
+	case errors.Is(err, pkcs12.ErrIncorrectPassword) && s.Password == "":
+		return ErrNoPassword
 	case errors.Is(err, pkcs12.ErrIncorrectPassword):
 		return ErrPassword
 	case errors.Is(err, ErrTwoPasswords):
 		return err
+	case strings.HasSuffix(err.Error(), "private key missing"):
+		return ErrNoKey
 	}
 	return fmt.Errorf("as PKCS12: %w", err)
 }
@@ -133,6 +139,9 @@ func (s Store) jks(b []byte) (keystore.KeyStore, error) {
 		return ks, err
 	}
 	if err := ks.Load(bytes.NewReader(b), []byte(s.Password)); err != nil {
+		if s.Password == "" {
+			return ks, ErrNoPassword
+		}
 		return ks, ErrPassword // or it is damaged: its digest doesn't tell which
 	}
 	return ks, nil
@@ -204,7 +213,7 @@ func (s Store) decodeTrust(b []byte) (*x509.CertPool, error) {
 	}
 	certs, err := pkcs12.DecodeTrustStore(b, s.Password)
 	if err != nil {
-		return nil, pkcs12Fault(err)
+		return nil, s.pkcs12Fault(err)
 	}
 	if len(certs) == 0 {
 		return nil, ErrNoCerts
@@ -249,8 +258,24 @@ func pemPair(key, chain []byte, password string) (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return tls.Certificate{}, ErrBadPair
+	switch {
+	case err == nil:
+		return pair, nil
+	case !hasBlock(key, "PRIVATE KEY"):
+		return tls.Certificate{}, ErrNoKey
+	case !hasBlock(chain, "CERTIFICATE"):
+		return tls.Certificate{}, ErrNoCerts
 	}
-	return pair, nil
+	return tls.Certificate{}, ErrBadPair
+}
+
+// hasBlock reports whether one of the PEM blocks is of that type, "RSA PRIVATE KEY" and
+// such among those of a key.
+func hasBlock(b []byte, suffix string) bool {
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if strings.HasSuffix(block.Type, suffix) {
+			return true
+		}
+	}
+	return false
 }

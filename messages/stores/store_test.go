@@ -3,8 +3,10 @@ package stores
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,17 @@ func jksFile(tb testing.TB, p pki.Pair, storePassword, keyPassword string) strin
 	return path
 }
 
+// blocks are the PEM blocks of a type.
+func blocks(b []byte, suffix string) string {
+	var out strings.Builder
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if strings.HasSuffix(block.Type, suffix) {
+			out.Write(pem.EncodeToMemory(block))
+		}
+	}
+	return out.String()
+}
+
 func TestStores(t *testing.T) {
 	p := pki.SelfSigned(t, pkix.Name{CommonName: "node"})
 	p12, err := pkcs12.Modern.Encode(p.Key, p.Cert, nil, "storepass")
@@ -47,6 +60,8 @@ func TestStores(t *testing.T) {
 	jks := jksFile(t, p, "storepass", "keypass")
 	pemFile := write(t, "node.pem", p.PEM(t))
 	p12File, p12TrustFile := write(t, "node.p12", p12), write(t, "trust.p12", p12Trust)
+	other := pki.SelfSigned(t, pkix.Name{CommonName: "other"})
+	keyOnly, certOnly := blocks(p.PEM(t), "PRIVATE KEY"), blocks(p.PEM(t), "CERTIFICATE")
 	for name, tc := range map[string]struct {
 		store, trust Store
 		keyFault     error
@@ -59,12 +74,17 @@ func TestStores(t *testing.T) {
 		"JKS, wrong":        {store: Store{Type: "JKS", File: jks, Password: "s3cret-wrong", KeyPassword: "keypass"}, keyFault: ErrPassword},
 		"JKS, wrong key":    {store: Store{Type: "JKS", File: jks, Password: "storepass", KeyPassword: "s3cret-wrong"}, keyFault: ErrPassword},
 		"PKCS12, wrong":     {store: Store{Type: "PKCS12", File: p12File, Password: "s3cret-wrong"}, keyFault: ErrPassword},
-		"PEM of no key":     {store: Store{Type: "PEM", File: write(t, "x", []byte("s3cret-garbage"))}, keyFault: ErrBadPair},
+		"PEM of no key":     {store: Store{Type: "PEM", File: write(t, "x", []byte("s3cret-garbage"))}, keyFault: ErrNoKey},
+		"PEM, other key":    {store: Store{Type: "PEM", Key: string(other.PEM(t)), Chain: string(p.PEM(t))}, keyFault: ErrBadPair},
+		"PEM, no key":       {store: Store{Type: "PEM", Key: certOnly, Chain: certOnly}, keyFault: ErrNoKey},
+		"PEM, no chain":     {store: Store{Type: "PEM", Key: keyOnly, Chain: keyOnly}, keyFault: ErrNoCerts},
+		"JKS, none":         {store: Store{Type: "JKS", File: jks, KeyPassword: "keypass"}, keyFault: ErrNoPassword},
+		"PKCS12, none":      {store: Store{Type: "PKCS12", File: p12File}, keyFault: ErrNoPassword},
 		"JKS of no key":     {store: Store{Type: "JKS", File: write(t, "x", []byte("s3cret-garbage"))}, keyFault: ErrStore},
 		"PEM said JKS":      {store: Store{Type: "JKS", File: pemFile, Password: "storepass"}, keyFault: ErrIsPEM},
 		"no file":           {store: Store{Type: "PEM", File: "/does/not/exist"}, keyFault: os.ErrNotExist},
 		"another type":      {store: Store{Type: "BKS", File: pemFile}, keyFault: ErrType},
-		"trust for its key": {store: Store{Type: "PKCS12", File: p12TrustFile, Password: "storepass"}, keyFault: ErrStore},
+		"trust for its key": {store: Store{Type: "PKCS12", File: p12TrustFile, Password: "storepass"}, keyFault: ErrNoKey},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.store.KeyPair()
