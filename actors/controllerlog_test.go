@@ -14,6 +14,7 @@ import (
 	"kagami/cluster"
 	"kagami/internal/clock"
 	"kagami/messages"
+	"kagami/messages/secrets"
 	"kagami/persistence"
 	"kagami/persistence/faultfs"
 	"kagami/persistence/metadata"
@@ -23,10 +24,12 @@ import (
 // checkpoints, store and snapshots, on a file system that crashes.
 type controllerNode struct {
 	// claim wraps how the metadata log is claimed; nil: it doesn't.
-	claim func(func(context.Context, int32) error) func(context.Context, int32) error
-	c     *Controller
-	store *metadata.Store
-	close []func()
+	claim   func(func(context.Context, int32) error) func(context.Context, int32) error
+	secrets *secrets.Ring
+	log     *zap.Logger // of the store; nil: nobody reads it
+	c       *Controller
+	store   *metadata.Store
+	close   []func()
 }
 
 func (n *controllerNode) shut() {
@@ -71,7 +74,7 @@ func (n *controllerNode) open(ctx context.Context, fsys *faultfs.FS) error {
 	n.close = append(n.close, func() { _ = replica.Close() })
 	n.store, err = metadata.Open(ctx, metadata.Options{
 		Journal: replica, Source: replica, Dir: dir + "/" + replica.TopicPartition().String(), FS: fsys,
-		SnapshotRecords: 20, Now: func() int64 { return 1 },
+		SnapshotRecords: 20, Now: func() int64 { return 1 }, SecretsKey: n.secrets.Primary(), Logger: n.log,
 	})
 	if err != nil {
 		return err
@@ -85,7 +88,7 @@ func (n *controllerNode) open(ctx context.Context, fsys *faultfs.FS) error {
 	}
 	n.c, err = NewController(ctx, system, ControllerOptions{
 		Node: 1, ClusterID: "c", Store: n.store, Claim: claim, Live: func() []messages.NodeID { return []messages.NodeID{1} },
-		RetryDelay: 10 * time.Millisecond, Clock: clock.Wall{}, Logger: zap.NewNop(),
+		RetryDelay: 10 * time.Millisecond, Clock: clock.Wall{}, Logger: zap.NewNop(), Secrets: n.secrets,
 	})
 	if err != nil {
 		return err

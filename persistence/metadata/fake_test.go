@@ -21,6 +21,7 @@ type fakePartition struct {
 	watchers map[int]func()
 	next     int
 	appends  int
+	onRoll   func()
 	fail     error // next AppendInternal fails with it, nothing stored
 }
 
@@ -86,7 +87,12 @@ func (p *fakePartition) AppendInternal(_ context.Context, batches []byte) (persi
 	return info, nil
 }
 
-func (p *fakePartition) Roll(context.Context) error { return nil }
+func (p *fakePartition) Roll(context.Context) error {
+	if p.onRoll != nil {
+		p.onRoll()
+	}
+	return nil
+}
 
 func (p *fakePartition) RaiseLogStart(_ context.Context, offset int64) error {
 	p.mu.Lock()

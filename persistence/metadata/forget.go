@@ -19,8 +19,9 @@ import (
 // errNotForgotten: records came while the snapshot was written, in the same segment.
 var errNotForgotten = errors.New("older secrets are still in the metadata log's files; they go with the next change")
 
-// checkForgotten looks whether older secrets are gone, and says so.
-func (s *Store) checkForgotten() error {
+// checkForgotten looks whether older secrets are gone, and says so; end is that of the image in
+// the snapshot.
+func (s *Store) checkForgotten(end int64) error {
 	left, err := s.oldSecrets()
 	switch {
 	case err != nil:
@@ -28,7 +29,7 @@ func (s *Store) checkForgotten() error {
 	case left:
 		return errNotForgotten
 	}
-	s.snap.forgot.Store(true)
+	s.snap.forgot.Store(end)
 	s.log.Info("the metadata log's files on this node have no secrets under other keys than now", zap.Any("secrets", s.Image().SecretCounts()))
 	return nil
 }

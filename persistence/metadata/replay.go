@@ -20,6 +20,9 @@ const readBytes = 1 << 20
 // load builds the first image: the newest good snapshot, then the log.
 func (s *Store) load(ctx context.Context) error {
 	log := s.opts.Source.Log()
+	if err := s.removeParts(); err != nil {
+		return err
+	}
 	img, err := s.loadSnapshot()
 	if err != nil {
 		return err
@@ -45,7 +48,9 @@ func (s *Store) load(ctx context.Context) error {
 		}
 	}
 	left, err := s.oldSecrets()
-	s.snap.forget = left
+	if left {
+		s.snap.forgetUpTo(s.Image().Offset() + 1)
+	}
 	return err
 }
 
@@ -144,7 +149,7 @@ func (s *Store) jump(ctx context.Context, start int64) error {
 	s.mu.Unlock()
 	s.snap.wait()
 	s.snap.last, s.snap.records, s.snap.bytes = img.Offset(), 0, 0
-	s.snap.forget = true // the other node's snapshot may have come over a change of keys
+	s.snap.forgetUpTo(img.Offset() + 1) // the other node's snapshot may have come over a change of keys
 	s.publish(wholeDelta(old, img))
 	return nil
 }
@@ -209,7 +214,9 @@ func (s *Store) applyBatch(h batch.Header, b []byte) error {
 	s.snap.bytes += int64(h.Size())
 	s.snap.epoch = h.LeaderEpoch
 	delta := bld.finish(h.LastOffset())
-	s.snap.forget = s.snap.forget || delta.Rekeyed
+	if delta.Rekeyed {
+		s.snap.forgetUpTo(h.LastOffset() + 1)
+	}
 	s.publish(delta)
 	return nil
 }

@@ -3,11 +3,18 @@ package metadata
 import (
 	"bytes"
 	"encoding/base64"
+	"io"
+	"maps"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"kagami/messages"
 	"kagami/messages/configs"
@@ -128,13 +135,18 @@ func TestReseal(t *testing.T) {
 func TestOldSecretsGo(t *testing.T) {
 	ring, dir := keyRing(t, 1), t.TempDir()
 	p := newFakePartition()
-	s := openStore(t, p, func(o *Options) { o.Dir = dir })
+	core, told := observer.New(zapcore.InfoLevel)
+	forgotten := func(times int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return told.FilterMessage(forgottenTold).Len() == times }, 30*time.Second, time.Millisecond)
+	}
+	s := openStore(t, p, func(o *Options) { o.Dir, o.Logger = dir, zap.New(core) })
 	mustAppend(t, s, secretRecords()...)
 	require.NoError(t, s.writeSnapshot(t.Context(), s.Image(), 1, false))
 	sealed, err := Seal(ring, s.Image().Reseal(ring))
 	require.NoError(t, err)
 	mustAppend(t, s, sealed...)
-	require.Eventually(t, s.snap.forgot.Load, 10*time.Second, time.Millisecond)
+	forgotten(1)
 	names, err := listSnapshots(s.opts.FS, dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
@@ -146,9 +158,49 @@ func TestOldSecretsGo(t *testing.T) {
 	clear := applied(t, EmptyImage(), secretRecords()).New
 	require.NoError(t, writeSnapshotFile(s.opts.FS, dir+"/"+snapshotName(clear.Offset()+1, 1), clear, 1, 1))
 	require.NoError(t, s.Close())
-	again := openStore(t, p, func(o *Options) { o.Dir, o.SecretsKey = dir, ring.Primary() })
+	again := openStore(t, p, func(o *Options) { o.Dir, o.SecretsKey, o.Logger = dir, ring.Primary(), zap.New(core) })
 	mustAppend(t, again, claim(1, 1))
-	require.Eventually(t, again.snap.forgot.Load, 10*time.Second, time.Millisecond)
+	forgotten(2)
+}
+
+const forgottenTold = "the metadata log's files on this node have no secrets under other keys than now"
+
+// TestKeysChangeWhileForgetting: keys change again while older secrets are going, and just
+// when they are gone, and nothing else is ever changed: the last ones go, too.
+func TestKeysChangeWhileForgetting(t *testing.T) {
+	rings := []*secrets.Ring{keyRing(t, 1), keyRing(t, 2, 1), keyRing(t, 3, 2)}
+	p := newFakePartition()
+	var s *Store
+	rekey := func(i int) {
+		sealed, err := Seal(rings[i], s.Image().Reseal(rings[i]))
+		require.NoError(t, err)
+		mustAppend(t, s, sealed...)
+	}
+	var rolls, lines atomic.Int64
+	p.onRoll = func() {
+		if rolls.Add(1) == 1 {
+			rekey(1)
+		}
+	}
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.InfoLevel)
+	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == forgottenTold && lines.Add(1) == 1 {
+			rekey(2)
+		}
+		return nil
+	}))
+	s = openStore(t, p, func(o *Options) { o.Logger = log })
+	mustAppend(t, s, secretRecords()...)
+	rekey(0)
+	want := map[string]int{rings[2].Primary(): 3}
+	require.Eventually(t, func() bool {
+		names, err := listSnapshots(s.opts.FS, s.opts.Dir)
+		if err != nil || len(names) != 1 {
+			return false
+		}
+		img, err := readSnapshotFile(s.opts.FS, filepath.Join(s.opts.Dir, names[0]))
+		return err == nil && maps.Equal(img.SecretCounts(), want)
+	}, 30*time.Second, time.Millisecond)
 }
 
 // TestOnlyMirrorsHaveSecrets: a setting of another kind of resource that is a password and

@@ -34,6 +34,7 @@ import (
 // turns out to be damaged, the older one and the log give the same image.
 const (
 	snapshotSuffix = ".checkpoint"
+	partSuffix     = ".part" // of a file that is being written
 	snapshotKeep   = 2
 
 	controlSnapshotHeader = 3
@@ -52,8 +53,14 @@ type snapshotter struct {
 	running chan struct{} // closed when the writer has ended; nil if none runs
 	// forget: the log and older snapshots may have secrets under other keys than the image.
 	forget bool
-	forgot atomic.Bool // set by a writer that saw them gone
+	// rekeyed is the end of the newest change that has to be forgotten; forgot that of the image
+	// whose writer saw all gone that was older, 0 for none.
+	rekeyed int64
+	forgot  atomic.Int64
 }
+
+// forgetUpTo notes that what is below the end of an image may have such secrets.
+func (s *snapshotter) forgetUpTo(end int64) { s.forget, s.rekeyed = true, end }
 
 // wait waits for a writer.
 func (s *snapshotter) wait() {
@@ -73,10 +80,10 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 		select {
 		case <-s.snap.running:
 		default:
-			return // the next change asks again
+			return // the writer has it asked again
 		}
 	}
-	if s.snap.forgot.Swap(false) && s.snap.forget {
+	if end := s.snap.forgot.Swap(0); end > 0 && end >= s.snap.rekeyed && s.snap.forget {
 		s.snap.forget = false
 		if !due {
 			return
@@ -98,10 +105,10 @@ func (s *Store) snapshotIfDue(ctx context.Context) {
 		defer cancel()
 		err := s.writeSnapshot(ctx, img, epoch, forget)
 		if forget && err == nil {
-			err = s.checkForgotten()
+			err = s.checkForgotten(img.Offset() + 1)
 		}
-		if again = errors.Is(err, errNotForgotten) && s.Image().Offset() > img.Offset(); again {
-			return // what came meanwhile stands in the segment that was left
+		if again = err == nil || errors.Is(err, errNotForgotten) && s.Image().Offset() > img.Offset(); again {
+			return // keys may have changed meanwhile, or stand in the segment that was left
 		}
 		if err != nil {
 			s.log.Warn("metadata snapshot not finished, the log stays as it is", zap.Int64(messages.FieldOffset, img.Offset()), zap.Error(err))
@@ -143,11 +150,14 @@ func (s *Store) writeSnapshot(ctx context.Context, img *Image, epoch int32, forg
 	for _, n := range names[keep:] {
 		errs = append(errs, s.opts.FS.Remove(filepath.Join(s.opts.Dir, n)))
 	}
+	if forget { // what is told to be gone must not be back after a power cut
+		errs = append(errs, s.opts.FS.SyncDir(s.opts.Dir))
+	}
 	return errors.Join(errs...)
 }
 
 func writeSnapshotFile(fsys persistence.FS, path string, img *Image, epoch int32, nowMillis int64) (err error) {
-	tmp := path + ".part"
+	tmp := path + partSuffix
 	f, err := fsys.OpenFile(tmp, true)
 	if err != nil {
 		return fmt.Errorf("create snapshot: %w", err)
@@ -218,6 +228,24 @@ func (e *snapshotEncoder) write(b rawBatch) {
 	}
 	_, e.err = e.w.Write(appendRawBatch(nil, b))
 	e.base += int64(len(b.values))
+}
+
+// removeParts removes what a crash left of snapshots that were being written: nobody reads
+// them, and they may have secrets in clear. Nobody may be writing one.
+func (s *Store) removeParts() error {
+	entries, err := s.opts.FS.ReadDir(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("list snapshots: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name, partSuffix); ok && !e.Dir {
+			if _, _, ok := parseSnapshotName(name); ok {
+				errs = append(errs, s.opts.FS.Remove(filepath.Join(s.opts.Dir, e.Name)))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // loadSnapshot returns the image of the newest good snapshot, the empty image

@@ -51,7 +51,7 @@ func PutSnapshot(fsys persistence.FS, dir, name string, content []byte) (end int
 }
 
 func putFile(fsys persistence.FS, path string, content []byte) error {
-	tmp := path + ".part"
+	tmp := path + partSuffix
 	f, err := fsys.OpenFile(tmp, true)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", tmp, err)
