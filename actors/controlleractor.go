@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -78,6 +79,12 @@ type answer struct {
 	to      *controllerSubmit
 	outcome messages.Outcome
 	change  int // index of its change in the job, -1 if it changes nothing
+}
+
+// resealed: a piece of the secrets was written again, and there may be more.
+func (f answer) resealed() bool {
+	_, ok := f.to.cmd.(messages.ResealSecrets)
+	return ok && f.change >= 0
 }
 
 // Receive never blocks: the worker does all that waits.
@@ -195,6 +202,8 @@ func (a *controllerActor) done(m controllerDone) {
 		default:
 			close(a.c.claimed)
 		}
+	}
+	if claiming || slices.ContainsFunc(a.flight, answer.resealed) {
 		a.reseal()
 	}
 	last := a.c.opts.Store.Image().Offset()

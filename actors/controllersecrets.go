@@ -34,7 +34,8 @@ func (a *controllerActor) seal(img *metadata.Image, d decision) ([]metadata.Reco
 }
 
 // reseal has what isn't under this node's first key written again, before anything else:
-// keys come into use, and go, when a controller that knows of it claims.
+// keys come into use, and go, when a controller that knows of it claims. After each piece it is
+// asked again.
 func (a *controllerActor) reseal() {
 	img, ring := a.c.opts.Store.Image(), a.c.opts.Secrets
 	due := len(img.Reseal(ring))

@@ -3,14 +3,18 @@ package actors
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/secrets"
+	"kagami/messages/wire"
 	"kagami/persistence/metadata"
 )
 
@@ -85,4 +89,37 @@ func TestAlterShut(t *testing.T) {
 			require.NotContains(t, w.img.Mirror("m").Configs, "ssl.truststore.password")
 		})
 	}
+}
+
+// TestManySecrets: more secrets than one change of the journal may have (here less than the
+// nodes') come under a key, in pieces, and what waits beside them is done.
+func TestManySecrets(t *testing.T) {
+	const most, users = 8 << 20, 20_000
+	img := metadata.EmptyImage()
+	key := make([]byte, messages.ScramSHA512.KeySize())
+	var records []metadata.Record
+	for i := range users {
+		records = append(records, metadata.ScramRecord(metadata.ScramUser{Name: fmt.Sprint("u", i), Mechanism: messages.ScramSHA512},
+			messages.ScramCredential{Salt: key[:32], StoredKey: key, ServerKey: key, Iterations: 4096}))
+	}
+	d, err := img.Apply(0, records)
+	require.NoError(t, err)
+	s := &memoryStore{img: d.New}
+	s.fail = func(changes []metadata.Change) (bool, error) {
+		size := 0
+		for _, c := range changes {
+			for _, r := range c.Records {
+				size += len(wire.AppendMetadataRecord(nil, r))
+			}
+		}
+		if size > most {
+			return false, fmt.Errorf("%d bytes: %w", size, messages.ErrInvalidRequest)
+		}
+		return true, nil
+	}
+	ring := secretsRing(t, 1)
+	c := startController(t, s, func(o *ControllerOptions) { o.Secrets = ring })
+	require.NoError(t, c.Submit(t.Context(), alice, newTopic("t")).Err)
+	require.Eventually(t, func() bool { return maps.Equal(s.Image().SecretCounts(), map[string]int{ring.Primary(): 2 * users}) }, time.Minute, 10*time.Millisecond)
+	require.NotNil(t, s.Image().Topic("t"))
 }

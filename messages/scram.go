@@ -77,7 +77,8 @@ type AlterScram struct {
 func (AlterScram) command() {}
 
 // ResealSecrets has secrets of the metadata log that aren't under the controller's first
-// key written again. The controller gives it to itself; it never travels.
+// key written again, as many as one change may have. The controller gives it to itself; it
+// never travels.
 type ResealSecrets struct{}
 
 func (ResealSecrets) command() {}

@@ -198,15 +198,31 @@ func (i *Image) Unopened(ring *secrets.Ring) []error {
 	return out
 }
 
-// Reseal are the records, in clear, of the secrets that aren't under the first key of a
-// ring, for [Seal]. A nil ring changes nothing. What doesn't open is left.
+// A change of all secrets could be larger than a message between nodes may be: it is made in
+// pieces. A piece ends with the record that brings it to resealBytes, counted as resealRecord and
+// the secrets as they stand, which grow by a third at most.
+const (
+	resealBytes  = 4 << 20
+	resealRecord = 512
+)
+
+// Reseal are records, in clear, of the secrets that aren't under the first key of a ring, for
+// [Seal]: as many as one change may have. A nil ring changes nothing. What doesn't open is left.
 func (i *Image) Reseal(ring *secrets.Ring) []Record {
 	if ring == nil {
 		return nil
 	}
 	var out []Record
+	size := 0
+	take := func(now, then Record) {
+		out = append(out, then)
+		for _, s := range recordSecrets(now) {
+			size += len(s)
+		}
+		size += resealRecord
+	}
 	i.secretRecords(func(r Record) {
-		due := slices.ContainsFunc(recordSecrets(r), func(s string) bool {
+		due := size < resealBytes && slices.ContainsFunc(recordSecrets(r), func(s string) bool {
 			id, _ := secrets.Sealed(s)
 			return id != ring.Primary()
 		})
@@ -217,12 +233,12 @@ func (i *Image) Reseal(ring *secrets.Ring) []Record {
 		case *wire.ConfigRecord:
 			value, err := ring.Open(*r.Value, configPlace(messages.ResourceType(r.ResourceType), r.ResourceName, r.Name))
 			if err == nil {
-				out = append(out, ConfigRecord(messages.ResourceType(r.ResourceType), r.ResourceName, r.Name, &value))
+				take(r, ConfigRecord(messages.ResourceType(r.ResourceType), r.ResourceName, r.Name, &value))
 			}
 		case *wire.UserScramCredentialRecord:
 			u := ScramUser{r.Name, messages.ScramMechanism(r.Mechanism)}
 			if c, err := OpenScram(ring, u, i.scram[u]); err == nil {
-				out = append(out, ScramRecord(u, c))
+				take(r, ScramRecord(u, c))
 			}
 		}
 	})
