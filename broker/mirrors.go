@@ -31,7 +31,7 @@ func (s *Server) mayChangeTopics(r *request, mirror string, topics []messages.Mi
 	}
 	for _, t := range topics {
 		if !s.allowed(r, OpAlterConfigs, KindTopic, t.Name) {
-			return fmt.Errorf("%w: topic %q", messages.ErrTopicNotAuthorized, t.Name)
+			return fmt.Errorf("%w: topic %q: ALTER_CONFIGS on it is needed", messages.ErrTopicNotAuthorized, t.Name)
 		}
 	}
 	if s.image().Mirror(mirror) == nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jcmturner/gokrb5/v8/krberror"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -67,13 +68,17 @@ type CodeError struct {
 	Text    string // the source's own message, may be empty
 }
 
-// Error is the request, Kafka's name for the code, and the source's text.
+// Error is the request, Kafka's name for the code, the source's text, and the right that is
+// missing where no other message of ours tells it.
 func (e *CodeError) Error() string {
-	name := wire.ErrorName(e.Code)
+	out := fmt.Sprintf("%s answered by the source with %s (%d)", e.Request, wire.ErrorName(e.Code), e.Code)
 	if e.Text != "" {
-		return fmt.Sprintf("%s answered by the source with %s (%d): %s", e.Request, name, e.Code, e.Text)
+		out += ": " + e.Text
 	}
-	return fmt.Sprintf("%s answered by the source with %s (%d)", e.Request, name, e.Code)
+	if e.Code == wire.CodeClusterMirrorAuthorizationFailed {
+		out += ": the mirror's user needs DESCRIBE on the cluster mirror of this name there, also while there is none"
+	}
+	return out
 }
 
 // Is makes errors.Is(err, kerr.X) work without text compares.
@@ -134,7 +139,31 @@ type ConnectionError struct {
 // Error names the address as the source advertises it, so that one that can't
 // be reached from here is recognised.
 func (e *ConnectionError) Error() string {
-	return fmt.Sprintf("%s to source %s: %v", e.Request, e.Address, e.Err)
+	out := fmt.Sprintf("%s to source %s: %v", e.Request, e.Address, e.Err)
+	if advice := Advice(e.Err); advice != "" {
+		out += " (" + advice + ")"
+	}
+	return out
+}
+
+// Advice names the settings of a connection to look at after an error of TLS or of a login; "" if
+// the error says it itself.
+func Advice(err error) string {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "is the broker's CA among those of ssl.truststore.*?"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "connect by a name that the broker's certificate has, or set ssl.endpoint.identification.algorithm to nothing"
+	}
+	switch {
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return "are user and password in sasl.jaas.config right?"
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return "is sasl.mechanism one that the listener offers?"
+	case err != nil && strings.HasSuffix(err.Error(), "tls: certificate required"):
+		return "the listener wants a certificate of its clients: set ssl.keystore.*"
+	}
+	return ""
 }
 
 // Unwrap is the network's error.

@@ -168,6 +168,11 @@ type TopicSelector struct {
 	Exclude *Patterns
 }
 
+// Excludes reports whether only the excludes keep discovery from taking that topic.
+func (s TopicSelector) Excludes(topic string) bool {
+	return s.Include.Match(topic) && s.Exclude.Match(topic) && !IsInternalTopic(topic)
+}
+
 // Discovers reports whether discovery takes a source topic of that name.
 func (s TopicSelector) Discovers(topic string) bool {
 	return s.Include.Match(topic) && !s.Exclude.Match(topic) && !IsInternalTopic(topic)

@@ -63,6 +63,22 @@ func NewKeySet(address string, refresh time.Duration, now func() time.Time, log 
 	return &KeySet{at: u, refresh: refresh, now: now, log: log, client: client}, nil
 }
 
+// CheckFile reads the set once if it is a file, and tells what is wrong with it. A server may come
+// up after the node.
+func (k *KeySet) CheckFile() error {
+	if k.at.Scheme != "file" {
+		return nil
+	}
+	b, err := readFile(k.at.Path)
+	if err == nil {
+		_, err = k.decode(b)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", k.at.Path, err)
+	}
+	return nil
+}
+
 // trustedAddress: what comes from there can't be forged on the way.
 func trustedAddress(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())

@@ -58,6 +58,7 @@ func TestSettings(t *testing.T) {
 		{name: "a mechanism that there isn't", set: []string{"listeners=SASL_PLAINTEXT://127.0.0.1:9094", "sasl.enabled.mechanisms=GSSAPI"}, faults: []string{"GSSAPI"}},
 		{name: "PLAIN without users", set: []string{"listeners=SASL_PLAINTEXT://127.0.0.1:9094", "sasl.enabled.mechanisms=PLAIN"}, faults: []string{"PLAIN", "sasl.jaas.config", "user_<name>"}},
 		{name: "tokens without keys", set: []string{"listeners=SASL_PLAINTEXT://127.0.0.1:9094", "sasl.enabled.mechanisms=OAUTHBEARER"}, faults: []string{"sasl.oauthbearer.jwks.endpoint.url"}},
+		{name: "keys that aren't there", set: []string{"listeners=SASL_PLAINTEXT://127.0.0.1:9094", "sasl.enabled.mechanisms=OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url=file:///not/there"}, faults: []string{"sasl.oauthbearer.jwks.endpoint.url", "/not/there"}},
 		{name: "keys in the clear", set: []string{"listeners=SASL_PLAINTEXT://127.0.0.1:9094", "sasl.enabled.mechanisms=OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url=http://idp.example/keys"}, faults: []string{"https://"}},
 		{name: "settings of no listener", set: []string{"listener.name.other.ssl.client.auth=none"}, faults: []string{"there is no listener other"}},
 		{name: "a Java class", set: []string{"principal.builder.class=x.Y"}, faults: []string{"principal.builder.class", "Java"}},

@@ -270,6 +270,9 @@ func (x secured) oauth(v configs.Values) (sasl.Mechanism, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", configs.OAuthJWKS, err)
 	}
+	if err := keys.CheckFile(); err != nil {
+		return nil, fmt.Errorf("%s: %w", configs.OAuthJWKS, err)
+	}
 	return sasl.NewOAuthBearer(sasl.OAuth{
 		Keys: keys, Issuer: v.String(configs.OAuthIssuer), Audience: v.List(configs.OAuthAudience), UserClaim: v.String(configs.OAuthUserClaim),
 		ClockSkew: time.Duration(v.Int64(configs.OAuthClockSkew)) * time.Second, Now: x.now,

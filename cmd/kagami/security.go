@@ -32,7 +32,11 @@ func (n *node) authorizer() broker.Authorizer {
 // secureListeners adds TLS and SASL to the listeners of the settings.
 func (n *node) secureListeners() ([]broker.Listener, error) {
 	n.warnClear()
-	return secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, secrets: n.settings.secrets, log: n.log}.secure(n.settings.listeners)
+	out, err := secured{static: n.settings.static, image: n.store.Image, now: n.clock.Now, secrets: n.settings.secrets, log: n.log}.secure(n.settings.listeners)
+	if err == nil {
+		n.warnUnfit(out)
+	}
+	return out, err
 }
 
 // warnClear tells what others can read or use, as the settings allow it.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"kagami/fetch"
 )
 
 // Streams are where a tool writes.
@@ -177,6 +179,10 @@ func (f *flags) finish(err error, s Streams) int {
 	}
 	if text := err.Error(); text != "" {
 		s.errln(text)
+	}
+	var told *fetch.ConnectionError // it has the advice in its text
+	if advice := fetch.Advice(err); advice != "" && !errors.As(err, &told) {
+		s.errln("(" + advice + ")")
 	}
 	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
 		s.errln("Nobody answers at that address: is the cluster running, and is this host:port one of its listeners?")

@@ -461,6 +461,14 @@ func TestD40Start(t *testing.T) {
 	req = b.Requests(wire.KeyStartMirrorTopics)[1].(*wire.StartMirrorTopicsRequest)
 	require.Empty(t, req.Topics)
 	require.Equal(t, []string{"later-.*"}, req.IncludePatterns)
+	require.Empty(t, errs)
+
+	// What a stop has put among the excludes is named: it stays there until the same pattern is started.
+	b.hasConfigs(map[string]*string{"bootstrap.servers": new("a:1"), "mirror.topics.exclude": new("__.*,.*")})
+	code, out, errs = b.tool(t, "--start", "--mirror", "my-mirror", "--topics", "orders-us")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "No matching topics found yet.")
+	require.Contains(t, errs, "1 topic(s) match, such as orders-us, but mirror.topics.exclude of the mirror leaves them out: __.*,.*.")
 }
 
 func TestD40StartRefused(t *testing.T) {

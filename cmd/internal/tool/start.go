@@ -87,12 +87,14 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list topics of the source: %w", err)
 	}
-	var topics []string
+	var topics, excluded []string
 	meta := map[string]client.TopicMetadata{}
 	for name, st := range cluster.Topics {
 		if st.Err == nil && selector.Discovers(name) {
 			topics = append(topics, name)
 			meta[name] = client.TopicMetadata{ID: st.ID, Partitions: int32(len(st.Partitions))}
+		} else if selector.Excludes(name) {
+			excluded = append(excluded, name)
 		}
 	}
 	slices.Sort(topics)
@@ -104,6 +106,11 @@ func (t *mirrorsTool) start(ctx context.Context) error {
 	}
 	if len(topics) == 0 {
 		t.outf("No matching topics found yet. Patterns saved to mirror %s for auto-discovery.\n", *t.mirror)
+		if len(excluded) > 0 {
+			slices.Sort(excluded)
+			t.errf("Warning: %d topic(s) match, such as %s, but %s of the mirror leaves them out: %s. A stop puts its patterns there; a start of the very same pattern, or kafka-configs, takes one out.\n",
+				len(excluded), excluded[0], messages.MirrorTopicsExcludeConfig, strings.Join(lists.Exclude, ","))
+		}
 		return nil
 	}
 	return t.reported(ctx, results, "Started %d mirror topic(s) in mirror %s: [%s]\n", messages.StateMirroring)
