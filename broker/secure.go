@@ -155,7 +155,7 @@ func (c *conn) authenticateStep(ctx context.Context, r *bufio.Reader, by time.Ti
 	case keyAPIVersions, keySASLHandshake, keySASLAuthenticate:
 		return c.answerOne(ctx, f)
 	default:
-		return fmt.Errorf("%w: key %d", errNotYet, f.key)
+		return fmt.Errorf("%w: key %d: does the client's security.protocol leave out SASL?", errNotYet, f.key)
 	}
 }
 

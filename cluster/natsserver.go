@@ -329,6 +329,12 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 // that isn't let in, "" if the text is about something else.
 func refusedWhy(text string) string {
 	switch {
+	case strings.Contains(text, "certificate has expired or is not yet valid"):
+		return "the other node's certificate (cluster.tls.certificate.file there) isn't valid now"
+	case strings.Contains(text, "x509: cannot validate certificate for"), strings.Contains(text, "x509: certificate is valid for"), strings.Contains(text, "x509: certificate is not valid for any names"):
+		return "the other node's certificate (cluster.tls.certificate.file there) doesn't name its host or address in cluster.peers"
+	case strings.Contains(text, "remote error: tls: "):
+		return "the other node doesn't take this one's certificate (cluster.tls.*): its log says why"
 	case strings.Contains(text, "TLS route handshake error"), strings.Contains(text, "tls: "):
 		return "its certificate, the CA (cluster.tls.*) or TLS itself isn't the same on both"
 	case strings.Contains(text, "authentication error"), strings.Contains(text, "Authorization Violation"), strings.Contains(text, "authentication timeout"):

@@ -19,15 +19,15 @@ func (o Options) tlsConfig(log *zap.Logger) (*tls.Config, error) {
 	}
 	own := &ownCertificate{certFile: o.TLSCert, keyFile: o.TLSKey, log: log}
 	if _, err := own.get(); err != nil {
-		return nil, fmt.Errorf("load certificate %s of connections between nodes: %w", o.TLSCert, err)
+		return nil, fmt.Errorf("load certificate of connections between nodes (cluster.tls.certificate.file %s, cluster.tls.key.file %s): %w", o.TLSCert, o.TLSKey, err)
 	}
 	pem, err := os.ReadFile(o.TLSCA)
 	if err != nil {
-		return nil, fmt.Errorf("read CA of connections between nodes: %w", err)
+		return nil, fmt.Errorf("read CA of connections between nodes (cluster.tls.ca.file): %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA of connections between nodes %s: %w: no certificate in it", o.TLSCA, ErrBadOption)
+		return nil, fmt.Errorf("read CA of connections between nodes (cluster.tls.ca.file %s): %w: no certificate in it", o.TLSCA, ErrBadOption)
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,

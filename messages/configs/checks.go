@@ -60,7 +60,11 @@ func levels(least, most float64) check {
 }
 
 func oneOf(values ...string) check {
-	all := strings.Join(values, ", ")
+	names := slices.Clone(values)
+	if i := slices.Index(names, ""); i >= 0 {
+		names[i] = "nothing"
+	}
+	all := strings.Join(names, ", ")
 	return check{"one of " + all, func(v string) string {
 		if !slices.Contains(values, v) {
 			return "is none of " + all

@@ -100,6 +100,10 @@ func TestCheckValues(t *testing.T) {
 		{"acl operation", Mirror(), MirrorACLInclude, "TOPIC;a;PEEK", `"PEEK"`},
 		{"acl parts", Mirror(), MirrorACLInclude, "TOPIC;a;*;*;*;*", "more than five"},
 		{"auto creation", Broker(), "auto.create.topics.enable", "true", ""},
+		{"super users", Broker(), SuperUsers, "User:admin; User:CN=a,OU=b", ""},
+		{"super users by comma", Broker(), SuperUsers, "User:admin,User:CN=a,OU=b", "separate users by semicolons"},
+		{"no user", Broker(), SuperUsers, "admin", "want User:name"},
+		{"authorizer", Broker(), AuthorizerClass, "kafka.security.authorizer.AclAuthorizer", "is none of nothing, " + StandardAuthorizer},
 		{"no auto creation", Broker(), "auto.create.topics.enable", "maybe", "maybe"},
 	}
 	for _, tt := range tests {

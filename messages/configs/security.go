@@ -126,6 +126,9 @@ func principalList() check {
 			if kind, name, ok := strings.Cut(p, ":"); !ok || kind == "" || name == "" {
 				return fmt.Sprintf("has %q, want User:name", p)
 			}
+			if strings.Contains(p, ",User:") { // a comma alone may be part of a certificate's name
+				return fmt.Sprintf("has %q: separate users by semicolons", p)
+			}
 		}
 		return ""
 	}}
