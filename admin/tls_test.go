@@ -66,9 +66,14 @@ func closed(t *testing.T, nc net.Conn) {
 // after a while; garbage at once.
 func TestSlowHandshakes(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	s, c := startTLS(t, Config{HeaderTimeout: 100 * time.Millisecond}, zap.New(core))
+	// Long enough for the handshakes of a busy machine.
+	s, c := startTLS(t, Config{HeaderTimeout: 2 * time.Second}, zap.New(core))
+	var slow []net.Conn
 	for _, bytes := range []string{"", "\x16", "\x16\x03\x01\x02\x00\x01", "s3cret garbage that is no TLS at all", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		closed(t, open(t, s, bytes))
+		slow = append(slow, open(t, s, bytes))
+	}
+	for _, nc := range slow {
+		closed(t, nc)
 	}
 	nc, err := tls.Dial("tcp", s.Addr(), c.Transport.(*http.Transport).TLSClientConfig)
 	require.NoError(t, err)

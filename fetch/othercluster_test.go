@@ -73,3 +73,26 @@ func TestU12WorkerMeetsAnotherCluster(t *testing.T) {
 		})
 	}
 }
+
+// TestClusterCheckIsPerConnection: the source's cluster is asked for once for a connection,
+// not with each fetch.
+func TestClusterCheckIsPerConnection(t *testing.T) {
+	c := oneTopic(t, 1, func(s *stub.State, topic *stub.Topic) {
+		s.ClusterID = "right"
+		topic.ID = topicID
+		topic.Partitions[0].Fill(10)
+	})
+	sink := newMemSink()
+	w := newWorker(t, c.Address(), func(cfg *fetch.WorkerConfig) { cfg.ClusterID, cfg.MaxWait = "right", 10*time.Millisecond })
+	a := assignment(sink, 0)
+	a.TopicID = topicID
+	require.NoError(t, w.Add(t.Context(), a))
+	sink.waitEnd(t, 10)
+	for round := 1; round <= 3; round++ {
+		asked := len(c.Seen(keyFetch))
+		require.NoError(t, c.Wait(within(t, 30*time.Second), func(_ *stub.State, seen []stub.Seen) bool { return len(fetches(seen)) >= asked+30 }))
+		require.Len(t, c.Seen(keyMetadata), round)
+		c.Broker(0).Down()
+		require.NoError(t, c.Broker(0).Up())
+	}
+}
