@@ -160,8 +160,9 @@ func (t *tokens) auth(ctx context.Context) (oauth.Auth, error) {
 	next, err := t.credentials.Token(context.WithValue(ctx, oauth2.HTTPClient, t.http))
 	now = t.clock.Now()
 	if err != nil {
-		t.fault = t.told(err)
-		t.failed.Add(1)
+		if t.fault = t.told(err); ctx.Err() == nil { // else it was given up here, which says nothing
+			t.failed.Add(1)
+		}
 	}
 	switch {
 	case err == nil && next.Expiry.IsZero():

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -108,6 +109,27 @@ func TestTokenEndpointHangs(t *testing.T) {
 		h.set(false)
 		errs, _ = all()
 		require.Empty(t, errs)
+	})
+}
+
+// TestTokenRequestGivenUp: a session that is given up while it asks for a token, as its fetcher
+// ends, is no answer to those that wait for the same.
+func TestTokenRequestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{hangs: true}
+		tokens := oauthConfig(t, "https://idp:1", "app-4711", "").tokens
+		tokens.http.Transport = h
+		ctx, giveUp := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := tokens.auth(ctx); first <- err }()
+		synctest.Wait()
+		go func() { _, err := tokens.auth(t.Context()); second <- err }()
+		synctest.Wait()
+		h.set(false)
+		giveUp()
+		require.ErrorIs(t, <-first, context.Canceled)
+		require.NoError(t, <-second)
+		require.Equal(t, 2, h.asked)
 	})
 }
 
