@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"kagami/client"
 	"kagami/cmd/internal/tool"
+	"kagami/messages"
 )
 
 // TestACLTool is cli.md, "kafka-acls.sh".
@@ -62,4 +65,31 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 		require.Equal(t, 1, code, args)
 		require.Contains(t, errs, want, args)
 	}
+}
+
+// TestAuditNeedsRead: who may not read the states of mirrors is told which right that takes.
+func TestAuditNeedsRead(t *testing.T) {
+	n := rightsNode(t, t.TempDir())
+	admin := n.as(t, "admin")
+	adm := client.Wrap(admin)
+	require.NoError(t, adm.CreateClusterMirror(t.Context(), "m", map[string]*string{"bootstrap.servers": new("127.0.0.1:1")}))
+	login := writeFile(t, filepath.Join(t.TempDir(), "app.properties"), `security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="bob" password="bob-4711";
+`)
+	says := func(code int, text string) {
+		t.Helper()
+		await(t, "the audit says "+text, func() error {
+			got, _, errs := runs(t, "audit", "--mirror", "m", "--bootstrap-server", n.at("SASL_PLAINTEXT"), "--command-config", login)
+			if got != code || !strings.Contains(errs, text) {
+				return fmt.Errorf("exit code %d: %s", got, errs)
+			}
+			return nil
+		})
+	}
+	says(exitFailed, "READ on the topic __mirror_state is needed")
+	give(t, admin, right("bob", messages.ACLTopic, messages.MirrorStateTopic, messages.ACLDescribe))
+	says(exitFailed, "READ on the topic __mirror_state is needed")
+	give(t, admin, right("bob", messages.ACLTopic, messages.MirrorStateTopic, messages.ACLRead), right("bob", messages.ACLClusterMirror, "m", messages.ACLDescribe))
+	says(exitOK, "")
 }

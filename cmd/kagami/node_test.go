@@ -371,7 +371,7 @@ func TestVerify(t *testing.T) {
 		want string
 	}{
 		{"no such mirror", []string{"--mirror", "x"}, `unknown cluster mirror: "x"`},
-		{"no topic matches", []string{"--topics", "nothing"}, "has no topics that match"},
+		{"no topic matches", []string{"--topics", "nothing"}, "has no topics that this user may describe and that match nothing"},
 		{"bad pattern", []string{"--topics", "("}, "("},
 		{"nobody there", []string{"--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"}, "destination 127.0.0.1:1"},
 		{"no source settings", []string{"--source-config", "/nowhere"}, "/nowhere"},

@@ -180,7 +180,7 @@ func compactedThere(ctx context.Context, cl *kgo.Client, topics []compare.Topic,
 
 const cleanupPolicy = "cleanup.policy"
 
-var errNoTopics = errors.New("no topics that match")
+var errNoTopics = errors.New("no topics that this user may describe and that match")
 
 // mirrorConfigs reads the mirror's settings; passwords come back as null and are
 // left out.

@@ -28,7 +28,7 @@ func (t *dumpTool) dumpCluster(ctx context.Context) error {
 	adm := kadm.NewClient(cl)
 	meta, err := adm.Metadata(ctx, messages.MirrorStateTopic)
 	if err != nil {
-		return fmt.Errorf("look up %s: %w", messages.MirrorStateTopic, err)
+		return readable(fmt.Errorf("look up %s: %w", messages.MirrorStateTopic, err))
 	}
 	topic := meta.Topics[messages.MirrorStateTopic]
 	if topic.Err != nil {
@@ -66,7 +66,7 @@ func (t *dumpTool) dumpPartition(ctx context.Context, cl *kgo.Client, id kadm.To
 	for offset < end {
 		records, err := fetchAt(ctx, cl.Broker(int(p.Leader)), id, p.Partition, offset)
 		if err != nil {
-			return fmt.Errorf("fetch %s-%d at %d: %w", messages.MirrorStateTopic, p.Partition, offset, err)
+			return readable(fmt.Errorf("fetch %s-%d at %d: %w", messages.MirrorStateTopic, p.Partition, offset, err))
 		}
 		before := offset
 		for len(records) > 0 {

@@ -2,10 +2,12 @@ package tool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kagami/messages"
@@ -32,16 +34,27 @@ type StateLog struct {
 	partition int32
 }
 
+// readable says which right is missing to read the states of mirrors.
+func readable(err error) error {
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return fmt.Errorf("%w (READ on the topic %s is needed)", err, messages.MirrorStateTopic)
+	}
+	return err
+}
+
 // OpenStateLog looks the partition up. Open it again when its leader moves.
 func OpenStateLog(ctx context.Context, cl *kgo.Client, mirror string) (*StateLog, error) {
 	const name = messages.MirrorStateTopic
 	adm := kadm.NewClient(cl)
 	meta, err := adm.Metadata(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", name, err)
+		return nil, readable(fmt.Errorf("look up %s: %w", name, err))
 	}
 	topic := meta.Topics[name]
 	if topic.Err != nil {
+		if errors.Is(topic.Err, kerr.TopicAuthorizationFailed) {
+			return nil, readable(fmt.Errorf("%s: %w", name, topic.Err))
+		}
 		return nil, fmt.Errorf("%s: %w (it is created with the first mirror)", name, topic.Err)
 	}
 	shard := messages.CoordinatorShard(mirror, int32(len(topic.Partitions)))
@@ -72,7 +85,7 @@ func OpenStateLog(ctx context.Context, cl *kgo.Client, mirror string) (*StateLog
 func (l *StateLog) Fetch(ctx context.Context, offset int64) ([]byte, error) {
 	b, err := fetchAt(ctx, l.broker, l.id, l.partition, offset)
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s-%d at %d: %w", messages.MirrorStateTopic, l.partition, offset, err)
+		return nil, readable(fmt.Errorf("fetch %s-%d at %d: %w", messages.MirrorStateTopic, l.partition, offset, err))
 	}
 	return b, nil
 }
