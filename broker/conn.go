@@ -241,12 +241,15 @@ func (c *conn) cut() {
 	_ = c.nc.Close()
 }
 
-// hangUp ends a connection that isn't authenticated. Nothing is said to the client: the end of TLS
-// would wait for it.
+// hangUp ends a connection that isn't authenticated, and what it waits for: it counts as one
+// until it has ended. Nothing is said to the client: the end of TLS would wait for it.
 func (c *conn) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
+	if c.cancel != nil {
+		c.cancel(ErrServerClosed)
+	}
 	nc := c.nc
 	if t, ok := nc.(*tls.Conn); ok {
 		nc = t.NetConn()

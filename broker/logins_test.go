@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"kagami/internal/clock"
 )
 
 func withLogs(logs **observer.ObservedLogs) worldOption {
@@ -214,4 +216,25 @@ func TestFailedLoginsWait(t *testing.T) {
 	require.NoError(t, err)
 	c.requireClosed()
 	require.Contains(t, clk.taken(), delay, "a bare token")
+}
+
+// TestFailedLoginsHoldNothing: clients whose login has failed and who wait for that answer make
+// room for others as soon as it is wanted, whatever they have sent behind.
+func TestFailedLoginsHoldNothing(t *testing.T) {
+	const most = 8
+	w := newWorld(t, withSASL(0), func(w *world, cfg *Config) {
+		w.clk = clock.Wall{}
+		cfg.ConnectionsMax, cfg.Listeners[0].SASL.FailureDelay = most, time.Hour
+	})
+	for range 5 * most {
+		c := w.dial()
+		c.handshake(1, "PLAIN")
+		for range 5 { // the first one fails
+			req := kmsg.NewPtrSASLAuthenticateRequest()
+			req.Version, req.SASLAuthBytes = 1, []byte("\x00alice\x00wrong")
+			c.send(req)
+		}
+	}
+	w.dial().login("alice")
+	eventually(t, "the others to go", func() bool { return w.srv.Connections() <= most })
 }
