@@ -95,6 +95,9 @@ func verify(ctx context.Context, o verifyOptions) ([]compare.Row, error) {
 		maps.Copy(configs, p.Map())
 	}
 	cfg, err := fetch.ParseConfig(configs)
+	if err != nil && o.sourceConfig == "" {
+		return nil, fmt.Errorf("settings of mirror %s: %w (the cluster gives out no passwords: those are for the file of --source-config)", o.mirror, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("settings of mirror %s: %w", o.mirror, err)
 	}
