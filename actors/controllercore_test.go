@@ -332,7 +332,7 @@ func TestStartIsPerTopicAndAtomic(t *testing.T) {
 func TestRequestLevelRefusals(t *testing.T) {
 	w := newWorld(t)
 	w.createMirror("m")
-	long := strings.Repeat("a", 20000)
+	half := strings.Repeat("a", 16<<10)
 	tests := []struct {
 		name string
 		cmd  messages.Command
@@ -347,7 +347,8 @@ func TestRequestLevelRefusals(t *testing.T) {
 		{"start bad exclude", messages.StartMirrorTopics{Mirror: "m", Exclude: []string{"*"}}, messages.ErrInvalidRegex},
 		{"start comma", messages.StartMirrorTopics{Mirror: "m", Include: []string{"a,b"}}, messages.ErrInvalidRegex},
 		{"stop bad", messages.StopMirrorTopics{Mirror: "m", Patterns: []string{"["}}, messages.ErrInvalidRegex},
-		{"list too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{long, long + "b"}}, messages.ErrInvalidConfig},
+		{"patterns too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{half, half + "b"}}, messages.ErrInvalidRegex},
+		{"list too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{half, half[1:] + "b"}}, messages.ErrInvalidConfig},
 	}
 	for _, tt := range tests {
 		before := w.img.Offset()
