@@ -347,7 +347,7 @@ func TestRequestLevelRefusals(t *testing.T) {
 		{"start bad exclude", messages.StartMirrorTopics{Mirror: "m", Exclude: []string{"*"}}, messages.ErrInvalidRegex},
 		{"start comma", messages.StartMirrorTopics{Mirror: "m", Include: []string{"a,b"}}, messages.ErrInvalidRegex},
 		{"stop bad", messages.StopMirrorTopics{Mirror: "m", Patterns: []string{"["}}, messages.ErrInvalidRegex},
-		{"patterns too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{half, half + "b"}}, messages.ErrInvalidRegex},
+		{"patterns too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{half, half + "b"}}, messages.ErrInvalidConfig},
 		{"list too long", messages.StartMirrorTopics{Mirror: "m", Include: []string{half, half[1:] + "b"}}, messages.ErrInvalidConfig},
 	}
 	for _, tt := range tests {

@@ -40,12 +40,13 @@ const (
 	patternListSizeMax  = 64 << 10
 )
 
-// checkListSize refuses a list that would cost too much to compile. What is no pattern is found later.
+// checkListSize refuses a list that would cost too much to compile: what is too long for a config
+// wraps ErrInvalidConfig. What is no pattern is found later.
 func checkListSize(items []string) error {
 	bytes, size := 0, 0
 	for _, item := range items {
 		if bytes += len(item); bytes > patternListBytesMax {
-			return fmt.Errorf("%w: the patterns have more than %d bytes", ErrInvalidRegex, patternListBytesMax)
+			return fmt.Errorf("%w: the patterns have more than %d bytes", ErrInvalidConfig, patternListBytesMax)
 		}
 		if tree, err := syntax.Parse(item, syntax.Perl); err == nil {
 			size += patternSize(tree, patternListSizeMax)

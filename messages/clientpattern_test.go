@@ -48,11 +48,17 @@ func TestPatternListSize(t *testing.T) {
 	require.NoError(t, err)
 	_, err = CompilePatterns([]string{strings.Join(names, "|")})
 	require.NoError(t, err)
-	for _, items := range [][]string{
-		{strings.Repeat("x", 40_000)}, {strings.Repeat("(a?){500}", 200)}, {strings.Repeat("(a?){500}", 100), strings.Repeat("(b?){500}", 100)}, append(names, names...),
+	for _, row := range []struct {
+		items []string
+		want  error
+	}{
+		{[]string{strings.Repeat("x", 40_000)}, ErrInvalidConfig},
+		{append(names, names...), ErrInvalidConfig},
+		{[]string{strings.Repeat("(a?){500}", 200)}, ErrInvalidRegex},
+		{[]string{strings.Repeat("(a?){500}", 100), strings.Repeat("(b?){500}", 100)}, ErrInvalidRegex},
 	} {
-		_, err := CompilePatterns(items)
-		require.ErrorIs(t, err, ErrInvalidRegex)
+		_, err := CompilePatterns(row.items)
+		require.ErrorIs(t, err, row.want)
 		require.Less(t, len(err.Error()), 400)
 	}
 }
