@@ -203,7 +203,10 @@ func (n *severalNode) Copy(ctx context.Context, key messages.PartitionKey, offse
 			blank++
 		}
 	}
-	if blank == others && blank > 0 {
+	if others == 0 {
+		return piece{}, errSole
+	}
+	if blank == others {
 		return piece{}, errAllBlank
 	}
 	return piece{}, ErrNoReplica
