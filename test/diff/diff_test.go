@@ -119,8 +119,25 @@ func versionsOf(st step, serves [2]map[int16][2]int16) []int16 {
 
 const untilTimeout = 20 * time.Second
 
-// run sends one step to both at once.
+// run sends one step to both at once, and compares the answers.
 func run(sides [2]*side, st step, version int16) ([]difference, error) {
+	answers, err := ask(sides, st, version)
+	if err != nil {
+		return nil, err
+	}
+	return differ(answers, st, version), nil
+}
+
+func differ(answers [2]flat, st step, version int16) []difference {
+	found := compare(answers[0], answers[1])
+	for i := range found {
+		found[i].key, found[i].step, found[i].version = key(st), st.name, version
+	}
+	return found
+}
+
+// ask sends one step to both at once.
+func ask(sides [2]*side, st step, version int16) (answers [2]flat, _ error) {
 	var outs [2]outcome
 	var g errgroup.Group
 	for i, s := range sides {
@@ -149,13 +166,12 @@ func run(sides [2]*side, st step, version int16) ([]difference, error) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return answers, err
 	}
-	found := compare(flatten(sides[0], outs[0]), flatten(sides[1], outs[1]))
-	for i := range found {
-		found[i].key, found[i].step, found[i].version = key(st), st.name, version
+	for i, s := range sides {
+		answers[i] = flatten(s, outs[i])
 	}
-	return found, nil
+	return answers, nil
 }
 
 // judge fails for what the table doesn't explain, and, if all of it is to be used, for

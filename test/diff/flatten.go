@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kagami/messages/batch"
+	"kagami/messages/wire"
 )
 
 // flat is an answer as values by path: Topics[x].Partitions[0].ErrorCode.
@@ -255,6 +256,9 @@ func when(x int64) string {
 func code(x int16) string {
 	if x == 0 {
 		return "0"
+	}
+	if x == wire.CodeClusterMirrorAuthorizationFailed {
+		return fmt.Sprintf("%d CLUSTER_MIRROR_AUTHORIZATION_FAILED", x)
 	}
 	if e := kerr.TypedErrorForCode(x); e != nil {
 		return fmt.Sprintf("%d %s", x, e.Message)

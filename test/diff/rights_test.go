@@ -87,19 +87,22 @@ func TestRights(t *testing.T) {
 	}
 	before := seen(t, root[1])
 	var found []difference
-	requests := 0
-	for _, st := range script() {
+	requests, refused := 0, refusals{}
+	for _, st := range slices.Concat(script(), shareRights()) {
 		st.until, st.keep = nil, nil
 		for _, version := range versionsOf(st, serves) {
-			d, err := run(nobody, st, version)
+			answers, err := ask(nobody, st, version)
 			require.NoError(t, err, "%s v%d, %s", apiName(key(st)), version, st.name)
-			found = append(found, d...)
+			found = append(found, differ(answers, st, version)...)
+			refused.add(key(st), version, answers)
 			requests++
 		}
 	}
+	refused.askMirrors(t, nobody[1])
 	t.Logf("%d requests to each side, %d differences", requests, len(found))
 	require.Equal(t, before, seen(t, root[1]), "nothing has changed")
 	judge(t, found, append(rightsKnown(), knownDifferences()...), false)
+	refused.check(t)
 }
 
 // rightsSetup makes what there is to be had.
