@@ -15,6 +15,7 @@ import (
 // other, and one is killed. Every partition gives up, and goes on by itself, without a cut,
 // when the source is back.
 func TestD45ClusterOutage(t *testing.T) {
+	t.Parallel() // has a world of its own
 	const limit = 10
 	source := kafka.Start(t, kafka.Options{Version: kafka.V44})
 	nodes := StartCluster(t, ClusterOptions{Properties: map[string]string{

@@ -34,6 +34,7 @@ type slowWorld struct {
 // TestClusterSlowNode: a node that hardly runs, and then not at all, doesn't slow the
 // others: what they lead is mirrored, and takes records of clients, before it runs again.
 func TestClusterSlowNode(t *testing.T) {
+	t.Parallel() // has a world of its own
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	w := newSlowWorld(ctx, t)

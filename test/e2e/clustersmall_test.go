@@ -17,6 +17,7 @@ import (
 // to partitions, than the journal keeps for it. It is given up, everything goes on, and it
 // copies what it missed when it is back.
 func TestClusterSmallJournal(t *testing.T) {
+	t.Parallel() // has a world of its own
 	nodes := StartCluster(t, ClusterOptions{Properties: map[string]string{
 		"kagami.journal.max.bytes": "1048576", "kagami.journal.checkpoint.interval.ms": "1000",
 	}})

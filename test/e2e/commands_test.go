@@ -42,6 +42,7 @@ func TestVerifyAndQuery(t *testing.T) {
 
 // TestDemo: the demo ends well by itself, with Kagami and with real Kafka as the source.
 func TestDemo(t *testing.T) {
+	t.Parallel() // has a world of its own
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	t.Run("kagami", func(t *testing.T) {

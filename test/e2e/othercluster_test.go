@@ -114,6 +114,7 @@ func startBehind(t *testing.T, s *switched, version kafka.Version, id string) (*
 // goes on by itself, and the paused topic is paused. KAGAMI_OTHER_CLUSTER=old has Kafka 2.8,
 // where topics are fetched by name, and 2.1, where they have no ids.
 func TestU12D49KafkaSwitched(t *testing.T) {
+	t.Parallel() // has a world of its own
 	versions := []kafka.Version{kafka.V44}
 	if os.Getenv("KAGAMI_OTHER_CLUSTER") != "" {
 		versions = append(versions, kafka.V28, kafka.V21)

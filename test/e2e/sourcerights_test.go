@@ -294,6 +294,7 @@ func (w *rightsWorld) refreshed() {
 // where the page says; nothing is cut, stopped or removed meanwhile; given back, what was
 // missed comes. KAGAMI_SOURCE_RIGHTS=old has Kafka 3.9 and 2.8 as well.
 func TestSourceRightsKafka(t *testing.T) {
+	t.Parallel() // has a world of its own
 	versions := []kafka.Version{kafka.V44}
 	if os.Getenv("KAGAMI_SOURCE_RIGHTS") != "" {
 		versions = append(versions, kafka.V39, kafka.V28)
