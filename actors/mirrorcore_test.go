@@ -6,8 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
 
 	"kagami/messages"
+	"kagami/messages/configs"
 	"kagami/messages/wire"
 	"kagami/persistence/metadata"
 )
@@ -180,5 +182,24 @@ func TestParts(t *testing.T) {
 				t.Errorf("parts (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestU12SourceIDBeforeAView: no fetcher begins without the id that was remembered.
+func TestU12SourceIDBeforeAView(t *testing.T) {
+	known := &metadata.Mirror{Configs: map[string]string{configs.MirrorSourceClusterID: "source"}}
+	for name, row := range map[string]struct {
+		view *SourceView
+		mi   *metadata.Mirror
+		want string
+	}{
+		"nothing yet":           {nil, &metadata.Mirror{}, ""},
+		"deleted":               {nil, nil, ""},
+		"remembered":            {nil, known, "source"},
+		"seen":                  {&SourceView{ClusterID: "source"}, &metadata.Mirror{}, "source"},
+		"a source without ids":  {&SourceView{}, known, "source"},
+		"seen, and set for now": {&SourceView{ClusterID: "seen"}, known, "seen"},
+	} {
+		require.Equal(t, row.want, sourceID(row.view, row.mi), name)
 	}
 }

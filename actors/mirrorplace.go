@@ -11,6 +11,8 @@ import (
 
 	"kagami/fetch"
 	"kagami/messages"
+	"kagami/messages/configs"
+	"kagami/persistence/metadata"
 )
 
 // The books of a mirror: which fetcher has which partition. A partition is on one
@@ -196,13 +198,24 @@ func (m *mirror) fetcherFor(c actor.Context, tp messages.TopicPartition, leader 
 	return child
 }
 
+// sourceID is the source's cluster id, empty if none has ever been told. Before the first view
+// of a life (a partition may come by what another broker said of its leader) it is the one
+// that an earlier life remembered.
+func sourceID(v *SourceView, mi *metadata.Mirror) string {
+	switch {
+	case v != nil && v.ClusterID != "":
+		return v.ClusterID
+	case mi != nil:
+		return mi.Configs[configs.MirrorSourceClusterID]
+	}
+	return ""
+}
+
 func (m *mirror) spawn(c actor.Context, key fetcherKey, leader fetch.Leader, settings MirrorSettings) *fetcherChild {
 	config := settings.Worker
 	config.Source, config.Mirror, config.Node = m.config, m.name, m.node
 	config.SourceBroker, config.Address, config.Number = key.broker, leader.Address(), key.number
-	if v := m.view.Load(); v != nil {
-		config.ClusterID = v.ClusterID
-	}
+	config.ClusterID = sourceID(m.view.Load(), m.outside.Image().Mirror(m.name))
 	config.RequestTimeout, config.Clock, config.Log = settings.RequestTimeout, m.clock, m.plain
 	id := m.ticket()
 	ctx, helpers, log := m.ctx, m.helpers, m.log
