@@ -67,28 +67,34 @@ func creations(acls []messages.ACL) []kmsg.CreateACLsRequestCreation {
 // aclGuard looks at every image of every node: entries that must stay never go.
 type aclGuard struct {
 	mu   sync.Mutex
-	kept map[messages.ACL][]string // and whose they are; nil: anybody's
+	kept map[messages.ACL]keptACL
 	bad  []string
+}
+
+type keptACL struct {
+	of   []string // whose it is; nil: anybody's
+	from int64    // offset from which on images have it
 }
 
 func (g *aclGuard) watch(n *node) {
 	n.store.Subscribe(func(d metadata.Delta) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		for a, of := range g.kept {
+		for a, kept := range g.kept {
 			now := d.New.ACL(a)
-			if len(g.bad) < 10 && (now == nil || of != nil && !slices.Equal(now.Mirrors, of)) {
+			if d.New.Offset() >= kept.from && len(g.bad) < 10 && (now == nil || kept.of != nil && !slices.Equal(now.Mirrors, kept.of)) {
 				g.bad = append(g.bad, fmt.Sprintf("node %d at %d: %s is %v", n.settings.nodeID, d.New.Offset(), a, now))
 			}
 		}
 	})
 }
 
-func (g *aclGuard) keep(acls []messages.ACL, of []string) {
+// keep has the entries of an image stay from then on.
+func (g *aclGuard) keep(acls []messages.ACL, of []string, in *metadata.Image) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range acls {
-		g.kept[a] = of
+		g.kept[a] = keptACL{of, in.Offset()}
 	}
 }
 
@@ -109,8 +115,14 @@ func TestACLsOverNodes(t *testing.T) {
 	stay, first, second := numberedACLs(0, count/2), numberedACLs(count/2, count), numberedACLs(count, count+count/2)
 	own := []messages.ACL{numberedACL(0), first[1], {Type: messages.ACLTopic, Pattern: messages.ACLLiteral, Name: "here", Principal: "User:op", Host: "*", Operation: messages.ACLWrite, Permission: messages.ACLDeny}}
 	give(t, dstCl, creations(own)...)
-	guard := &aclGuard{kept: map[messages.ACL][]string{}}
-	guard.keep(own, []string{})
+	guard := &aclGuard{kept: map[messages.ACL]keptACL{}}
+	await(t, "the operator's own on node 1", func() error {
+		if n := len(c.nodes[1].store.Image().ACLs()); n < len(own) {
+			return fmt.Errorf("%d entries", n)
+		}
+		return nil
+	})
+	guard.keep(own, []string{}, c.nodes[1].store.Image())
 	for id := range c.nodes {
 		guard.watch(c.nodes[id])
 	}
@@ -169,7 +181,7 @@ func TestACLsOverNodes(t *testing.T) {
 	})
 	mirror(all, "u", "*")
 	converge("copied", want(stay, first))
-	guard.keep(stay[1:], nil)
+	guard.keep(stay[1:], nil, c.nodes[1].store.Image())
 
 	// Half of them change, and a node ends when the first of that has been seen.
 	begun := func(set []messages.ACL) func() error {
