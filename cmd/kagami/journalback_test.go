@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +52,7 @@ func TestSeveralNodesJournalPutBack(t *testing.T) {
 		put(t, journal(id), kept("new", id))
 		put(t, kept("old", id), journal(id))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var starting sync.WaitGroup
 	for _, id := range ids {
@@ -63,14 +62,20 @@ func TestSeveralNodesJournalPutBack(t *testing.T) {
 			}
 		})
 	}
-	starting.Wait()
-	told := map[any]bool{}
-	for _, e := range c.logs.All() {
-		if strings.Contains(e.Message, "isn't the one that this node followed") && strings.Contains(e.Message, "Put the newer journal folder back") {
-			told[e.ContextMap()["at"]] = true
+	awaitFor(t, severalPatience, "all nodes tell", func() error {
+		told := map[any]bool{}
+		for _, e := range c.logs.All() {
+			if strings.Contains(e.Message, "isn't the one that this node followed") && strings.Contains(e.Message, "Put the newer journal folder back") {
+				told[e.ContextMap()["at"]] = true
+			}
 		}
-	}
-	require.Len(t, told, 3)
+		if len(told) < len(ids) {
+			return fmt.Errorf("told have %v", told)
+		}
+		return nil
+	})
+	cancel()
+	starting.Wait()
 
 	for _, id := range ids {
 		put(t, kept("new", id), journal(id))

@@ -264,9 +264,13 @@ func TestRightsOnSeveralNodes(t *testing.T) {
 			topics, err := kadm.NewClient(carol).ListTopics(t.Context())
 			return err == nil && len(topics.Names()) == 1
 		}, patience, 50*time.Millisecond, "node %d", id)
-		brokers, err := kadm.NewClient(at(id, asPlain("admin", "admin-4711"))).ListBrokers(t.Context())
-		require.NoError(t, err)
-		require.Len(t, brokers, 3)
+		var brokers kadm.BrokerDetails
+		await(t, fmt.Sprintf("node %d knows all", id), func() (err error) { // a beat may be late
+			if brokers, err = kadm.NewClient(at(id, asPlain("admin", "admin-4711"))).ListBrokers(t.Context()); err == nil && len(brokers) != 3 {
+				err = fmt.Errorf("brokers %v", brokers)
+			}
+			return err
+		})
 		for _, b := range brokers {
 			_, port, err := net.SplitHostPort(c.nodes[messages.NodeID(b.NodeID)].at("CLIENTS"))
 			require.NoError(t, err)
