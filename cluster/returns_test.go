@@ -36,3 +36,29 @@ func TestLeadsAtTheReturnOfABeat(t *testing.T) {
 	s.nodes[2].append("t", "a")
 	s.equal(2, "t")
 }
+
+// TestLeadsWhenItHasCaughtUp: a node that couldn't claim a partition, as its replica had
+// missed operations, claims it when the copy is there, and not at the next try.
+func TestLeadsWhenItHasCaughtUp(t *testing.T) {
+	s := (&several{t: t, quiet: true}).begin(1, 2)
+	s.topic("t", 7, 1, 2)
+	s.nodes[1].leads("t")
+	s.nodes[2].stop()
+	s.nodes[1].append("t", "missed")
+	st := s.streams[s.nodes[1].journal.shardOf(s.nodes[1].get("t").Key()).id]
+	_, last, err := st.Bounds(t.Context())
+	require.NoError(t, err)
+	st.purge(last)
+	s.alone.Store(true)
+	s.nodes[2].start()
+	require.NoError(t, s.nodes[2].replicas.WaitApplied(t.Context(), s.nodes[1].store.Image().Offset()))
+	two := s.nodes[2].get("t")
+	require.Eventually(t, two.order.(*streamed).isBehind, 20*time.Second, time.Millisecond)
+
+	s.lead(1, 7, 2) // and node 2 has tried to claim
+	require.False(t, two.Leads())
+	s.alone.Store(false)
+	require.Eventually(t, two.Leads, 90*time.Second, time.Millisecond)
+	s.nodes[2].append("t", "a")
+	s.equal(2, "t")
+}

@@ -129,8 +129,9 @@ type several struct {
 	t       *testing.T
 	streams map[int32]*memStream
 	nodes   map[messages.NodeID]*severalNode
-	wait    bool // nodes start with the metadata of now, as processes do
-	quiet   bool // nothing happens by a timer of the journal's or of claims
+	wait    bool        // nodes start with the metadata of now, as processes do
+	quiet   bool        // nothing happens by a timer of the journal's or of claims
+	alone   atomic.Bool // no replica of a topic is copied from another node
 
 	unsynced *atomic.Pointer[string] // if set, files of all nodes that can't be synced
 	under    persistence.FS          // if set, what the checkpoint files of all nodes are on
@@ -181,6 +182,9 @@ type severalNode struct {
 
 // Copy asks the other nodes in the same process.
 func (n *severalNode) Copy(ctx context.Context, key messages.PartitionKey, offset int64, sequence uint64) (piece, error) {
+	if n.s.alone.Load() && key.TopicID != MetadataTopicID {
+		return piece{}, ErrNoReplica
+	}
 	blank, others := 0, 0
 	for _, other := range n.s.nodes {
 		if other == n || !n.holds(other.id, key) {
