@@ -1,11 +1,8 @@
 package actors
 
 import (
-	"bytes"
-	"encoding/base64"
 	"fmt"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,20 +11,10 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/secrets"
+	"kagami/messages/secrets/secretstest"
 	"kagami/messages/wire"
 	"kagami/persistence/metadata"
 )
-
-func secretsRing(t *testing.T, seeds ...byte) *secrets.Ring {
-	t.Helper()
-	var lines []string
-	for _, s := range seeds {
-		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{s}, secrets.KeyBytes)))
-	}
-	r, err := secrets.Parse(strings.Join(lines, "\n"))
-	require.NoError(t, err)
-	return r
-}
 
 // sealedWorld has a mirror whose secret is sealed by a ring.
 func sealedWorld(t *testing.T, ring *secrets.Ring) *world {
@@ -46,7 +33,7 @@ func sealedWorld(t *testing.T, ring *secrets.Ring) *world {
 // TestAlterSealed: what is sealed is compared and checked in clear; the same value again
 // changes nothing, and what else changes leaves it as it is.
 func TestAlterSealed(t *testing.T) {
-	w := sealedWorld(t, secretsRing(t, 1))
+	w := sealedWorld(t, secretstest.Ring(t, 1))
 	sealed := w.img.Mirror("m").Configs["ssl.truststore.password"]
 	alter := func(c ...messages.ConfigChange) decision {
 		return decide(w.img, messages.AlterConfigs{Resources: []messages.ResourceChange{{Type: messages.ResourceClusterMirror, Name: "m", Changes: c}}}, w.env)
@@ -57,16 +44,16 @@ func TestAlterSealed(t *testing.T) {
 	require.Equal(t, sealed, w.img.Mirror("m").Configs["ssl.truststore.password"])
 	require.ErrorIs(t, alter(set("ssl.truststore.password", sealed)...).outcome.Items[0].Err, messages.ErrInvalidConfig, "no client writes what is sealed")
 	require.Empty(t, decide(w.img, messages.ResealSecrets{}, w.env).records)
-	w.env.secrets = secretsRing(t, 2, 1)
+	w.env.secrets = secretstest.Ring(t, 2, 1)
 	require.Len(t, decide(w.img, messages.ResealSecrets{}, w.env).records, 1)
 }
 
 // TestAlterShut: a controller without the key changes what the cluster itself sets, removes
 // and replaces secrets, and refuses what would have to know them. It loses none.
 func TestAlterShut(t *testing.T) {
-	for name, ring := range map[string]*secrets.Ring{"no key": nil, "another key": secretsRing(t, 9)} {
+	for name, ring := range map[string]*secrets.Ring{"no key": nil, "another key": secretstest.Ring(t, 9)} {
 		t.Run(name, func(t *testing.T) {
-			w := sealedWorld(t, secretsRing(t, 1))
+			w := sealedWorld(t, secretstest.Ring(t, 1))
 			w.env.secrets = ring
 			sealed := w.img.Mirror("m").Configs["ssl.truststore.password"]
 			alter := func(internal, replace bool, c ...messages.ConfigChange) messages.Outcome {
@@ -83,7 +70,7 @@ func TestAlterShut(t *testing.T) {
 			wantItems(t, alter(false, false, messages.ConfigChange{Name: "ssl.truststore.password", Op: messages.ConfigDelete}), nil)
 			require.NotContains(t, w.img.Mirror("m").Configs, "ssl.truststore.password")
 
-			w = sealedWorld(t, secretsRing(t, 1))
+			w = sealedWorld(t, secretstest.Ring(t, 1))
 			w.env.secrets = ring
 			wantItems(t, alter(false, true, set(configs.BootstrapServers, "h:1")...), nil)
 			require.NotContains(t, w.img.Mirror("m").Configs, "ssl.truststore.password")
@@ -117,7 +104,7 @@ func TestManySecrets(t *testing.T) {
 		}
 		return true, nil
 	}
-	ring := secretsRing(t, 1)
+	ring := secretstest.Ring(t, 1)
 	c := startController(t, s, func(o *ControllerOptions) { o.Secrets = ring })
 	require.NoError(t, c.Submit(t.Context(), alice, newTopic("t")).Err)
 	require.Eventually(t, func() bool { return maps.Equal(s.Image().SecretCounts(), map[string]int{ring.Primary(): 2 * users}) }, time.Minute, 10*time.Millisecond)

@@ -19,6 +19,7 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/secrets"
+	"kagami/messages/secrets/secretstest"
 	"kagami/persistence/faultfs"
 	"kagami/persistence/metadata"
 )
@@ -128,7 +129,7 @@ func openedImage(t *testing.T, img *metadata.Image, ring *secrets.Ring) map[stri
 // gone is right, and they go after a restart, whatever the crash left.
 func TestSecretsCrashes(t *testing.T) {
 	clear := secretsBefore(t)
-	first, second := secretsRing(t, 1), secretsRing(t, 2, 1)
+	first, second := secretstest.Ring(t, 1), secretstest.Ring(t, 2, 1)
 	texts := []string{crashPassword, "0123456789stored", "0123456789server"}
 	require.NotEmpty(t, clearFiles(t, clear, "/", texts...), "it looks for nothing")
 	leavePart(t, clear)

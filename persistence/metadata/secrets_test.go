@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"bytes"
-	"encoding/base64"
 	"io"
 	"maps"
 	"path/filepath"
@@ -19,19 +18,9 @@ import (
 	"kagami/messages"
 	"kagami/messages/configs"
 	"kagami/messages/secrets"
+	"kagami/messages/secrets/secretstest"
 	"kagami/messages/wire"
 )
-
-func keyRing(t *testing.T, seeds ...byte) *secrets.Ring {
-	t.Helper()
-	var lines []string
-	for _, s := range seeds {
-		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{s}, secrets.KeyBytes)))
-	}
-	r, err := secrets.Parse(strings.Join(lines, "\n"))
-	require.NoError(t, err)
-	return r
-}
 
 const jaasText = `Login required password="hunter-two-4711";`
 
@@ -56,21 +45,21 @@ func applied(t *testing.T, img *Image, records []Record) Delta {
 
 // TestSealRecords: secrets of records are sealed, nothing else is; what is given stays.
 func TestSealRecords(t *testing.T) {
-	ring, given := keyRing(t, 1, 2), secretRecords()
+	ring, given := secretstest.Ring(t, 1, 2), secretRecords()
 	sealed, err := Seal(ring, given)
 	require.NoError(t, err)
 	require.Equal(t, secretRecords(), given)
 	require.Equal(t, given[1:3], sealed[1:3])
 	img := applied(t, EmptyImage(), sealed).New
 	require.Equal(t, map[string]int{ring.Primary(): 3}, img.SecretCounts())
-	require.Empty(t, img.Unopened(keyRing(t, 2, 1)))
+	require.Empty(t, img.Unopened(secretstest.Ring(t, 2, 1)))
 	require.Len(t, img.Unopened(nil), 2)
 
 	values, err := OpenConfigs(ring, messages.ResourceClusterMirror, "m", img.Mirror("m").Configs)
 	require.NoError(t, err)
 	require.Equal(t, jaasText, values["sasl.jaas.config"])
 	require.NotContains(t, img.Mirror("m").Configs["sasl.jaas.config"], "hunter", "the image keeps what the log has")
-	values, err = OpenConfigs(keyRing(t, 3), messages.ResourceClusterMirror, "m", img.Mirror("m").Configs)
+	values, err = OpenConfigs(secretstest.Ring(t, 3), messages.ResourceClusterMirror, "m", img.Mirror("m").Configs)
 	require.ErrorIs(t, err, secrets.ErrNoKey)
 	require.ErrorContains(t, err, "sasl.jaas.config")
 	require.Equal(t, map[string]string{"bootstrap.servers": "h:1"}, values)
@@ -84,7 +73,7 @@ func TestSealRecords(t *testing.T) {
 // TestMovedSecrets: what is put at another mirror, setting, user or number of iterations
 // doesn't open there.
 func TestMovedSecrets(t *testing.T) {
-	ring := keyRing(t, 1)
+	ring := secretstest.Ring(t, 1)
 	sealed, err := Seal(ring, secretRecords())
 	require.NoError(t, err)
 	config, scram := *sealed[0].(*wire.ConfigRecord), *sealed[3].(*wire.UserScramCredentialRecord)
@@ -113,7 +102,7 @@ func TestReseal(t *testing.T) {
 	img := applied(t, EmptyImage(), secretRecords()).New
 	require.Equal(t, map[string]int{"": 3}, img.SecretCounts())
 	require.Empty(t, img.Reseal(nil))
-	for _, ring := range []*secrets.Ring{keyRing(t, 1), keyRing(t, 2, 1)} {
+	for _, ring := range []*secrets.Ring{secretstest.Ring(t, 1), secretstest.Ring(t, 2, 1)} {
 		records := img.Reseal(ring)
 		require.Len(t, records, 2)
 		records, err := Seal(ring, records)
@@ -127,13 +116,13 @@ func TestReseal(t *testing.T) {
 		require.False(t, again.Rekeyed)
 		require.True(t, again.Secrets)
 	}
-	require.Empty(t, img.Reseal(keyRing(t, 3)), "what doesn't open is left")
+	require.Empty(t, img.Reseal(secretstest.Ring(t, 3)), "what doesn't open is left")
 }
 
 // TestOldSecretsGo: when clear text comes under a key, no file of the folder has it, nor
 // does a snapshot; a store that is opened again over files that still have it goes on.
 func TestOldSecretsGo(t *testing.T) {
-	ring, dir := keyRing(t, 1), t.TempDir()
+	ring, dir := secretstest.Ring(t, 1), t.TempDir()
 	p := newFakePartition()
 	core, told := observer.New(zapcore.InfoLevel)
 	forgotten := func(times int) {
@@ -168,7 +157,7 @@ const forgottenTold = "the metadata log's files on this node have no secrets und
 // TestKeysChangeWhileForgetting: keys change again while older secrets are going, and just
 // when they are gone, and nothing else is ever changed: the last ones go, too.
 func TestKeysChangeWhileForgetting(t *testing.T) {
-	rings := []*secrets.Ring{keyRing(t, 1), keyRing(t, 2, 1), keyRing(t, 3, 2)}
+	rings := []*secrets.Ring{secretstest.Ring(t, 1), secretstest.Ring(t, 2, 1), secretstest.Ring(t, 3, 2)}
 	p := newFakePartition()
 	var s *Store
 	rekey := func(i int) {

@@ -88,6 +88,19 @@ func listACLs(ctx context.Context, s *Side) ([]string, error) {
 	return out, kerr.ErrorForCode(resp.ErrorCode)
 }
 
+// sameACLs tells how the ACLs of B differ from those of A.
+func sameACLs(ctx context.Context, a, b *Side) error {
+	want, err := listACLs(ctx, a)
+	if err != nil {
+		return err
+	}
+	got, err := listACLs(ctx, b)
+	if err == nil && !slices.Equal(got, want) {
+		err = fmt.Errorf("%q, want %q", got, want)
+	}
+	return err
+}
+
 // TestK6D30D53C35ACLs: ACLs of a real Kafka appear here, field by field, mean the same to
 // clients, and go with the source's; those that were made here stay.
 func TestK6D30D53C35ACLs(t *testing.T) {
